@@ -21,7 +21,7 @@ from dpnoise.auditing import targets
 from dpnoise.auditing.attacks import ATTACKS, searches
 from dpnoise.auditing.attacks.base import MISFIT
 from dpnoise.auditing.attacks.searches import MeetInTheMiddle
-from dpnoise.auditing.processes import LOOKS
+from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
 from dpnoise.auditing.targets import adapters
 from dpnoise.auditing.wording import at_least
 from dpnoise.core.machine import described
@@ -170,7 +170,7 @@ def look_rows(name: str) -> Iterator[str]:
     available, notes = split_by_availability(OBSERVED_TARGETS[name])
     for target_name in available:
         target = targets.named(target_name)
-        observation = LOOKS[name].look(target)
+        observation = SIDE_CHANNEL_CHECKS[name].check(target)
         verdict = "**yes**" if observation.found else "no"
         yield f"| {target_name} | {target.version} | {verdict} | {observation.words} |"
     yield from notes

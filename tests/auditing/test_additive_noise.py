@@ -1,4 +1,4 @@
-"""What an audit of added noise sees with the releases that it has, and what it refuses."""
+"""Audits of added noise: what they find with few releases, and which targets they refuse."""
 
 import math
 import threading
@@ -30,13 +30,13 @@ Floats = NDArray[np.float64]
 Release = Callable[[float, int], Floats]
 
 CERTAIN = 1 - FALSE_ALARM
-GRID = 2.0**16  # Noise on a grid is added without rounding, and floats give nothing away.
+GRID = 2.0**16  # Noise on a grid is added without rounding, so that floats leak nothing.
 rng = np.random.default_rng()
 
 
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out forks, restarts and clocks."""
+    """Skip the side-channel checks."""
     monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
 
 
@@ -77,7 +77,7 @@ def test_more_releases_certify_at_least_as_much_at_a_large_delta() -> None:
     inequality holds by seven standard errors and more.
     """
     scale = gaussian_scale(1.0, 0.01, 1.0) / 1.2
-    few, many = (
+    short, long = (
         dpnoise.audit(
             gaussian(scale),
             1.0,
@@ -89,19 +89,19 @@ def test_more_releases_certify_at_least_as_much_at_a_large_delta() -> None:
         ).epsilon_lower
         for budget in (1_000_000, 10_000_000)
     )
-    assert 1.0 < few < many < 1.4
+    assert 1.0 < short < long < 1.4
 
 
 def test_a_raw_value_once_in_a_thousand_times_is_found() -> None:
     """Events are compared in some releases, of which 26 at each value are raw.
 
-    With 7 of one value the event is chosen; fewer of both have a probability of 1e-11.
+    With 7 raw releases of one value the event is chosen; fewer of both have probability 1e-11.
     """
 
-    def leaking(value: float, n: int) -> Floats:
+    def leak_rarely(value: float, n: int) -> Floats:
         return np.where(rng.random(n) < 1e-3, value, laplace(1.0)(value, n))
 
-    assert dpnoise.audit(leaking, 1.0, budget=1_250_000).broken
+    assert dpnoise.audit(leak_rarely, 1.0, budget=1_250_000).broken
 
 
 @pytest.mark.parametrize(("dtype", "attacks"), [(np.float32, ["feasibility"]), (np.float64, None)])
@@ -110,10 +110,10 @@ def test_noise_of_64_bits_narrowed_to_32_before_it_is_added_is_found(
 ) -> None:
     """A sum with 1 loses other bits than one with 0, in either format."""
 
-    def narrowed(value: float, n: int) -> Any:
+    def in_narrow_format(value: float, n: int) -> Any:
         return dtype(value) + rng.laplace(size=n).astype(np.float32).astype(dtype)
 
-    report = dpnoise.audit(narrowed, 1.0, pairs=[(0, 1)], attacks=attacks, budget=48_000)
+    report = dpnoise.audit(in_narrow_format, 1.0, pairs=[(0, 1)], attacks=attacks, budget=48_000)
     assert report.broken
     assert report.epsilon_lower > 3
 
@@ -136,10 +136,10 @@ def moved_at(odd: float) -> Release:
 
 
 def test_a_value_that_is_treated_otherwise_is_searched_for() -> None:
-    """One value is moved by 5, and none of the pairs that are always tried has it.
+    """One value is shifted by 5, and the default pairs do not have it.
 
-    Of 32 releases there, all but some differ from those elsewhere: a p-value of about 1e-20, which
-    no other of 117 values has by chance.
+    Most of its 32 releases differ from those of other values: a p-value of about 1e-20, which no
+    other of 117 values has by chance.
     """
     for odd in sample_cases([17.0, -5.0, 1e6, 0.625], 2):
         report = dpnoise.audit(moved_at(odd), 1.0, attacks=["threshold"], budget=200_000)
@@ -157,7 +157,7 @@ def test_a_search_for_whole_values_leaves_out_fractions() -> None:
         whole_alone, 1.0, attacks=["threshold"], pairs="whole", budget=200_000, confidence=CERTAIN
     )
     assert not report.broken
-    # A value stands out by chance once in 100 audits, and adds two pairs that may be there already.
+    # By chance a value stands out once in 100 audits, and adds at most two new pairs.
     assert 6 <= len(report.pairs) <= 8
 
 
@@ -183,14 +183,14 @@ def test_pairs_that_are_searched_for_are_neighbours(dtype: Any, sensitivity: flo
     number = dtype if sensitivity < 1e30 else np.float64
     odd = float(number(17 * sensitivity))
 
-    def shifted(value: float, n: int) -> Floats:
+    def shift_one_value(value: float, n: int) -> Floats:
         return np.full(n, value + (value == odd) * sensitivity)
 
-    found = search(
-        Target("mine", "laplace", 1.0, shifted), sensitivity, np.dtype(dtype), whole=False
+    pairs = search(
+        Target("mine", "laplace", 1.0, shift_one_value), sensitivity, np.dtype(dtype), whole=False
     )
-    assert len(found) == 2
-    for low, high in found:
+    assert len(pairs) == 2
+    for low, high in pairs:
         assert 0 < Fraction(high) - Fraction(low) <= Fraction(sensitivity)
 
 
@@ -226,20 +226,20 @@ def test_pairs_that_are_no_neighbours_are_refused(pairs: Any, kind: Any, message
 # Claims that cannot be refuted -------------------------------------------------------------------
 
 
-def naked(value: float, n: int) -> Floats:
+def without_noise(value: float, n: int) -> Floats:
     return np.full(n, value)
 
 
 def test_a_target_without_noise_is_refuted_at_a_claim_of_8_without_being_asked_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By a clock that stands still: on a busy machine fewer releases could be asked for."""
+    """The clock is frozen: on a busy machine an audit would ask for fewer releases."""
     monkeypatch.setattr(calls, "time", SimpleNamespace(perf_counter=lambda: 0.0))
-    assert dpnoise.audit(naked, 8.0, attacks=["threshold"]).broken
+    assert dpnoise.audit(without_noise, 8.0, attacks=["threshold"]).broken
 
 
 def test_a_claim_above_the_ceiling_is_not_called_not_broken() -> None:
-    report = dpnoise.audit(naked, 30.0, attacks=["threshold"], budget=24_000)
+    report = dpnoise.audit(without_noise, 30.0, attacks=["threshold"], budget=24_000)
     assert not report.broken
     assert not report.refutable
     assert report.verdict.startswith("Cannot be refuted with this many releases: they certify")
@@ -295,7 +295,7 @@ def test_box_muller_noise_is_refuted_at_a_point_and_far_more_of_its_whole_curve(
     """At (0.1, 0.1), where Delta-Siege (Lokna and others 2023) broke it.
 
     The event that no float leads from 1 to y happens in a third of the releases of 0, more than the
-    tenth that delta lets through; the whole curve, which claims mu = 0.35, it refutes by far.
+    tenth that delta allows. It clearly refutes the whole curve, which claims mu = 0.35.
     """
     point, curve = (
         dpnoise.audit("random.gauss", 0.1, 0.1, pairs=[(0, 1)], budget=48_000, curve=curve)
@@ -310,12 +310,12 @@ def test_box_muller_noise_is_refuted_at_a_point_and_far_more_of_its_whole_curve(
 @pytest.mark.parametrize("options", [{}, {"epsilon": 1.0, "mu": 1.0}, {"mu": 1.0, "rho": 1.0}])
 def test_one_claim_has_to_be_given(options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match="Give one claim"):
-        dpnoise.audit(naked, **options)
+        dpnoise.audit(without_noise, **options)
 
 
 def test_a_curve_needs_an_epsilon_and_a_delta() -> None:
     with pytest.raises(ArgumentError, match="curve is for Gaussian noise"):
-        dpnoise.audit(naked, 1.0, curve=True)
+        dpnoise.audit(without_noise, 1.0, curve=True)
 
 
 @pytest.mark.parametrize("p1", [1e-6, 0.01, 0.3])
@@ -339,7 +339,7 @@ def test_rho_is_the_largest_of_renyi_divergences_by_their_orders() -> None:
 
 
 def test_the_certified_curve_falls_from_the_difference_to_zero() -> None:
-    report = dpnoise.audit(naked, 1.0, attacks=["threshold"], budget=24_000)
+    report = dpnoise.audit(without_noise, 1.0, attacks=["threshold"], budget=24_000)
     best = report.findings[0]
     epsilons, deltas = zip(*report.curve, strict=True)
     assert deltas[0] == pytest.approx(best.low - best.high)
@@ -348,7 +348,7 @@ def test_the_certified_curve_falls_from_the_difference_to_zero() -> None:
     assert abs(deltas[-1]) < 1e-9
 
 
-def test_a_promise_is_what_would_be_certified_if_the_counts_were_right() -> None:
+def test_an_expected_bound_is_what_would_be_certified_if_the_counts_were_right() -> None:
     estimator = BoundEstimator(
         Claim("epsilon", 1.0, 0.01), trials=10**6, error=0.001, chance=0.0, caution=0.0
     )
@@ -359,11 +359,11 @@ def test_a_promise_is_what_would_be_certified_if_the_counts_were_right() -> None
 # Releases that depend on each other --------------------------------------------------------------
 
 
-def repeated(times: int) -> Release:
+def repeat_each(times: int) -> Release:
     return lambda value, n: value + np.repeat(laplace(1.0)(0.0, n // times + 1), times)[:n]
 
 
-def tiled(period: int) -> Release:
+def repeat_period(period: int) -> Release:
     return lambda value, n: value + np.tile(laplace(1.0)(0.0, period), n // period + 1)[:n]
 
 
@@ -372,28 +372,28 @@ def both_signs(value: float, n: int) -> Floats:
     return value + np.column_stack([noise, -noise]).ravel()[:n]
 
 
-def walking(value: float, n: int) -> Floats:
+def random_walk(value: float, n: int) -> Floats:
     noise = laplace(1.0)(0.0, n + 1)
     return value + noise[1:] + noise[:-1]
 
 
 def drawn_once_a_call(value: float, n: int) -> Floats:
-    """As of a threshold whose noise is one for all: each release alone is private.
+    """As of a threshold with one noise for all releases: each single release is private.
 
-    In 8 calls for each of two values it is about the same once in 10^8 times.
+    In 8 calls for each of two values the noise is about equal with probability 10^-8.
     """
     return value + laplace(1.0)(0.0, n) + round(rng.uniform(-3, 3) * GRID) / GRID
 
 
 DEPENDENT = {
-    "twice": repeated(2),
-    "10 times": repeated(10),
-    "1000 times": repeated(1000),
-    "period 2": tiled(2),
-    "period 37": tiled(37),
-    "period 100": tiled(100),
+    "twice": repeat_each(2),
+    "10 times": repeat_each(10),
+    "1000 times": repeat_each(1000),
+    "period 2": repeat_period(2),
+    "period 37": repeat_period(37),
+    "period 100": repeat_period(100),
     "both signs": both_signs,
-    "walking": walking,
+    "random_walk": random_walk,
     "once a call": drawn_once_a_call,
 }
 
@@ -413,24 +413,24 @@ def test_outputs_of_any_kind_that_depend_on_each_other_are_refused() -> None:
 
 
 class Changing:
-    """Noise of 2/3 of what is claimed to be spent, in the middle of which something changes."""
+    """Noise that spends 2/3 of the claim, and changes in the middle of the audit."""
 
     def __init__(self, change: Callable[[NDArray[np.int64], int], Any]) -> None:
-        self.change, self.made, self.calls = change, 0, 0
+        self.change, self.count, self.calls = change, 0, 0
 
     def __call__(self, value: int, n: int) -> Any:
-        """Return n releases, and remember how many there were."""
-        places = np.arange(self.made, self.made + n)
-        self.made, self.calls = self.made + n, self.calls + 1
-        return value + laplace(1.5)(0.0, n) + self.change(places, self.calls)
+        """Return n releases, and count all releases so far."""
+        indices = np.arange(self.count, self.count + n)
+        self.count, self.calls = self.count + n, self.calls + 1
+        return value + laplace(1.5)(0.0, n) + self.change(indices, self.calls)
 
 
 CHANGES: dict[str, Callable[[NDArray[np.int64], int], Any]] = {
-    "with every release": lambda places, _: places * 1e-5,
-    "after half of them": lambda places, _: 2.0 * (places > 60_000),
+    "with every release": lambda indices, _: indices * 1e-5,
+    "after half of them": lambda indices, _: 2.0 * (indices > 60_000),
     "with every call": lambda _, calls: 0.2 * calls,
     "in every second call": lambda _, calls: 2.0 * (calls % 2),
-    "with how many are asked for": lambda places, _: 0.0 * places + len(places),
+    "with how many are asked for": lambda indices, _: 0.0 * indices + len(indices),
 }
 
 
@@ -439,7 +439,7 @@ CHANGES: dict[str, Callable[[NDArray[np.int64], int], Any]] = {
 def test_what_changes_with_time_and_not_with_the_data_is_never_called_broken(
     change: Callable[[NDArray[np.int64], int], Any], neighbours: Any
 ) -> None:
-    """It is private whenever it is asked: refused, or not broken."""
+    """Each call is private, so the audit refuses it or does not break it."""
     options: dict[str, Any] = {"neighbours": neighbours, "budget": 100_000, "confidence": CERTAIN}
     options |= {} if neighbours else {"attacks": ["threshold"], "pairs": "whole"}
     with suppress(DependentError):
@@ -466,13 +466,13 @@ def test_a_call_that_differs_and_a_slow_change_are_refused() -> None:
     with pytest.raises(DependentError, match="those of one call are alike"):
         check_calls("calls", [(250, 500)] * 3 + [(350, 500)])
     with pytest.raises(DependentError, match="those of one call are alike"):
-        check_calls("calls", [(230, 500)] * 8 + [(270, 500)] * 8)  # None is far off alone.
+        check_calls("calls", [(230, 500)] * 8 + [(270, 500)] * 8)  # No single call is far off.
     check_calls("calls", [(250, 500), (260, 500), (240, 500), (255, 500)])
 
 
 def test_one_release_a_call_makes_them_independent() -> None:
     report = dpnoise.audit(
-        repeated(10), 1.0, attacks=["threshold"], pairs=[(0, 1)], one_by_one=True,
+        repeat_each(10), 1.0, attacks=["threshold"], pairs=[(0, 1)], one_by_one=True,
         budget=4_000 if LONG else 1_000,
         confidence=CERTAIN,
     )  # fmt: skip
@@ -505,24 +505,24 @@ def test_the_p_value_is_fishers() -> None:
 # Targets that misbehave --------------------------------------------------------------------------
 
 
-def test_a_target_that_hangs_is_told_with_the_limit() -> None:
+def test_a_target_that_hangs_is_reported_with_the_limit() -> None:
     go_on = threading.Event()
 
-    def hanging(value: float, n: int) -> Floats:
+    def hang_late(value: float, n: int) -> Floats:
         go_on.wait()
-        return naked(value, n)
+        return without_noise(value, n)
 
     with pytest.raises(TargetError, match=r"took more than 0\.2 s"):
-        dpnoise.audit(hanging, 1.0, time_limit=0.2)
+        dpnoise.audit(hang_late, 1.0, time_limit=0.2)
     with pytest.raises(TargetError, match=r"took more than 0\.2 s"):
-        dpnoise.audit(hanging, 1.0, neighbours=[(0.0, 1.0)], time_limit=0.2)
+        dpnoise.audit(hang_late, 1.0, neighbours=[(0.0, 1.0)], time_limit=0.2)
     go_on.set()
 
 
 def test_a_report_can_be_read_when_it_is_printed() -> None:
-    text = str(dpnoise.audit(naked, 1.0, attacks=["threshold"], budget=24_000))
+    text = str(dpnoise.audit(without_noise, 1.0, attacks=["threshold"], budget=24_000))
     first, verdict, finding, *_ = text.splitlines()
-    assert first == "naked, used as if epsilon were 1"
+    assert first == "without_noise, used as if epsilon were 1"
     assert verdict.startswith("Broken: epsilon is at least ")
     assert finding.startswith("  threshold: epsilon >= ")
-    assert isinstance(dpnoise.audit(naked, 1.0, attacks=["bits"], budget=1000), Report)
+    assert isinstance(dpnoise.audit(without_noise, 1.0, attacks=["bits"], budget=1000), Report)

@@ -1,4 +1,4 @@
-"""Audits of mechanisms of any kind: what they take, what they find, and what they must not find."""
+"""Audits of mechanisms of any kind: accepted outputs, broken mechanisms, and private ones."""
 
 import datetime as dt
 import json
@@ -33,17 +33,17 @@ CERTAIN = 1 - FALSE_ALARM
 rng = np.random.default_rng()
 
 
-def audited(mechanism: Any, epsilon: float = 1.0, **options: Any) -> Report:
+def audit_bits(mechanism: Any, epsilon: float = 1.0, **options: Any) -> Report:
     quick: dict[str, Any] = {"neighbours": [(0, 1)], "budget": 40_000 if LONG else 10_000}
     return dpnoise.audit(mechanism, epsilon, **(quick | options))
 
 
-def flipped(bit: int, n: int, epsilon: float = 1.0) -> NDArray[np.bool_]:
-    """Return a bit, turned over so often that exactly epsilon is spent."""
+def flip(bit: int, n: int, epsilon: float = 1.0) -> NDArray[np.bool_]:
+    """Return n copies of a bit, each flipped with the probability that spends exactly epsilon."""
     return (rng.random(n) < 1 / (1 + math.exp(epsilon))) ^ bool(bit)
 
 
-# Each kind of output: the same bit, told in another way -------------------------------------------
+# Each kind of output: the same bit in another form ------------------------------------------------
 
 
 class Answer(Enum):
@@ -54,7 +54,7 @@ class Answer(Enum):
 
 
 class HasArray:
-    """As tensors of PyTorch and arrays of JAX: equal to nothing else, but it has numbers."""
+    """An object like tensors of PyTorch and arrays of JAX: it holds numbers, and equals nothing."""
 
     def __init__(self, bit: Any) -> None:
         self.bit = bit
@@ -92,27 +92,27 @@ KINDS: dict[str, Callable[[bool], Any]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_bit_is_found_in_every_kind_of_output(kind: str) -> None:
     def mechanism(bit: int, n: int) -> list[Any]:
-        return [KINDS[kind](told) for told in flipped(bit, n, epsilon=2.0).tolist()]
+        return [KINDS[kind](answer) for answer in flip(bit, n, epsilon=2.0).tolist()]
 
-    report = audited(mechanism, confidence=CERTAIN)
+    report = audit_bits(mechanism, confidence=CERTAIN)
     assert report.broken
     assert report.epsilon_lower < 2.0
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float32", ">f8", "U3", "S3", "complex128"])
 def test_an_array_of_any_format_is_taken(dtype: str) -> None:
-    assert audited(lambda bit, n: flipped(bit, n, 2.0).astype(np.int8).astype(dtype)).broken
+    assert audit_bits(lambda bit, n: flip(bit, n, 2.0).astype(np.int8).astype(dtype)).broken
 
 
 def test_a_frame_has_an_output_on_each_row() -> None:
     pandas = pytest.importorskip("pandas")
 
-    def framed(bit: int, n: int) -> Any:
-        columns = {"city": "cork", "told": flipped(bit, n, 2.0)}
+    def as_frame(bit: int, n: int) -> Any:
+        columns = {"city": "cork", "answer": flip(bit, n, 2.0)}
         return pandas.DataFrame(columns, index=range(7, n + 7))
 
-    assert audited(framed).broken
-    assert audited(lambda bit, n: framed(bit, n)["told"]).broken
+    assert audit_bits(as_frame).broken
+    assert audit_bits(lambda bit, n: as_frame(bit, n)["answer"]).broken
 
 
 @pytest.mark.parametrize(
@@ -130,45 +130,45 @@ def test_a_frame_has_an_output_on_each_row() -> None:
     ids=["NaN", "nothing", "no parts", "masked", "infinite", "wide", "tiny", "dates"],
 )
 def test_strange_outputs_that_do_not_depend_on_the_data_are_not_broken(outputs: Any) -> None:
-    assert not audited(lambda _, n: outputs(n), budget=4_000, confidence=CERTAIN).broken
+    assert not audit_bits(lambda _, n: outputs(n), budget=4_000, confidence=CERTAIN).broken
 
 
 def test_a_bit_is_found_among_vectors_and_matrices() -> None:
     def matrix(bit: int, n: int) -> Any:
         noise = rng.random((n, 2, 3))
-        noise[:, 1, 2] = flipped(bit, n, 2.0)
+        noise[:, 1, 2] = flip(bit, n, 2.0)
         return noise
 
-    assert audited(matrix).broken
+    assert audit_bits(matrix).broken
 
 
 def test_noise_of_half_the_scale_is_found_in_a_vector() -> None:
-    def halved(answers: Any, n: int) -> Any:
+    def halve_noise(answers: Any, n: int) -> Any:
         up, down = rng.geometric(1 - math.exp(-2), (2, n, 3))
         return answers + (up - down)
 
     one_moved = neighbours_of("vector", 3, 1.0, None)[:2]
-    report = audited(halved, neighbours=one_moved, budget=160_000, confidence=CERTAIN)
+    report = audit_bits(halve_noise, neighbours=one_moved, budget=160_000, confidence=CERTAIN)
     assert report.broken
     assert 1.8 < report.epsilon_lower < 2.0
 
 
 def test_what_is_released_in_the_wrong_order_is_found() -> None:
-    """A shuffle that leaves the first place alone, told from one that does not."""
+    """A shuffle that never moves the first element, compared with one that does."""
 
-    def shuffled(bit: int, n: int) -> Any:
+    def shuffle(bit: int, n: int) -> Any:
         rows = rng.permuted(np.tile(np.arange(4.0), (n, 1)), axis=1)
-        rows[:, 0] = np.where(flipped(bit, n, 2.0), rows[:, 1], rows[:, 0])
+        rows[:, 0] = np.where(flip(bit, n, 2.0), rows[:, 1], rows[:, 0])
         return rows
 
-    assert audited(shuffled).broken
+    assert audit_bits(shuffle).broken
 
 
 # What is certified -------------------------------------------------------------------------------
 
 
 def test_every_bound_is_that_of_its_counts_at_its_share_of_the_error() -> None:
-    report = audited(flipped, confidence=0.9)
+    report = audit_bits(flip, confidence=0.9)
     for finding in report.findings:
         assert finding.epsilon_lower == finding.certified == bounds.tossed_epsilon(
             finding.hits0, finding.trials0, finding.hits1, finding.trials1, error=1 - 0.9
@@ -177,47 +177,47 @@ def test_every_bound_is_that_of_its_counts_at_its_share_of_the_error() -> None:
 
 
 def test_the_error_of_two_events_is_split_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    raced = any_mechanism._compare_events
+    compare_events = any_mechanism._compare_events
 
-    def twice(*arguments: Any) -> Any:
-        found, counts, seen = raced(*arguments)
-        return found[:1] * 2, counts[[0, 0]], seen
+    def repeat_best(*arguments: Any) -> Any:
+        best, counts, trials = compare_events(*arguments)
+        return best[:1] * 2, counts[[0, 0]], trials
 
-    monkeypatch.setattr(any_mechanism, "_compare_events", twice)
-    findings = audited(flipped, budget=1_200_000, confidence=0.9).findings
+    monkeypatch.setattr(any_mechanism, "_compare_events", repeat_best)
+    findings = audit_bits(flip, budget=1_200_000, confidence=0.9).findings
     expected = [
         bounds.tossed_epsilon(
-            found.hits0, found.trials0, found.hits1, found.trials1, error=(1 - 0.9) * part
+            finding.hits0, finding.trials0, finding.hits1, finding.trials1, error=(1 - 0.9) * part
         )
-        for found, part in zip(findings, (0.9, 0.1), strict=True)
+        for finding, part in zip(findings, (0.9, 0.1), strict=True)
     ]
-    assert [found.certified for found in findings] == expected
+    assert [finding.certified for finding in findings] == expected
 
 
-# How often three events were seen in 100,000 releases of either data set. The first has the largest
-# ratio, which may be chance: the second is clear, and the third is so in all that there is.
+# Counts of three events in 100,000 releases of either data set. The first has the largest ratio,
+# maybe by chance. The second is clear, and the third is clear in all releases together.
 RARE, CLEAR, SURE = (120.0, 40.0), (30_000.0, 18_400.0), (30_000.0, 9_000.0)
 
 
 @pytest.mark.parametrize(
     ("seen", "chosen"), [([RARE, CLEAR], [0, 1]), ([RARE, SURE], [1]), ([CLEAR, RARE], [1, 0])]
 )
-def test_beside_an_event_that_chance_may_have_chosen_a_sure_one_is_counted(
+def test_next_to_an_event_that_chance_may_have_chosen_a_sure_one_is_counted(
     monkeypatch: pytest.MonkeyPatch, seen: list[tuple[float, float]], chosen: list[int]
 ) -> None:
     estimator = BoundEstimator(Claim("epsilon", 0.1), trials=1_000_000, error=0.1)
     pair = (0, 1)
     never = Event("never", lambda y: np.zeros(len(y), np.bool_)), 0.0, False, 0.0
-    parts: dict[str, Any] = {"shares": (0.0, 0.0), "off": 0.0, "cost": 0.0}
-    found = [(Proposal(Score((), (), ()), *never, hits=hits, **parts), pair) for hits in seen]
-    monkeypatch.setattr(any_mechanism, "_tally_events", lambda _, found, n: counts_of(found, n))
+    parts: dict[str, Any] = {"shares": (0.0, 0.0), "misfit": 0.0, "cost": 0.0}
+    events = [(Proposal(Score((), (), ()), *never, hits=hits, **parts), pair) for hits in seen]
 
-    def counts_of(found: Any, n: int) -> Any:
-        return np.array([one.hits for one, _ in found]) * n / 100_000
+    def tally(_source: Any, proposed: Any, n: int) -> Any:
+        return np.array([event.hits for event, _ in proposed]) * n / 100_000
 
+    monkeypatch.setattr(any_mechanism, "_tally_events", tally)
     sizes = any_mechanism.Sizes(0, 0, 0, tuning=100_000, racing=100_000, final=1_000_000)
-    best, counts, _ = any_mechanism._compare_events(None, found, sizes, estimator)  # type: ignore[arg-type]
-    assert [one.hits for one, _ in best] == [seen[i] for i in chosen]
+    best, counts, _ = any_mechanism._compare_events(None, events, sizes, estimator)  # type: ignore[arg-type]
+    assert [event.hits for event, _ in best] == [seen[i] for i in chosen]
     assert len(counts) == len(chosen)
 
 
@@ -225,12 +225,12 @@ def test_beside_an_event_that_chance_may_have_chosen_a_sure_one_is_counted(
 def test_no_more_is_drawn_than_the_budget_says(n: int) -> None:
     drawn = []
 
-    def noted(bit: int, n: int) -> Any:
+    def count_and_flip(bit: int, n: int) -> Any:
         drawn.append(n)
-        return flipped(bit, n)
+        return flip(bit, n)
 
-    report = audited(noted, budget=n)
-    # One says how fast they come, and 64 of each data set what they look like.
+    report = audit_bits(count_and_flip, budget=n)
+    # The first output is timed, and 64 of each data set determine the rows.
     assert sum(drawn) == report.releases <= n + 2 * 64 + 1
 
 
@@ -241,41 +241,41 @@ def test_a_mechanism_at_its_border_is_called_broken_no_more_often_than_the_confi
     """At confidence 0.6, at most 4 audits of 10 are wrong: counted in 40, exact binomial."""
 
     def mechanism(bit: int, n: int) -> Any:
-        told = flipped(bit, n)
+        answer = flip(bit, n)
         return np.column_stack(
-            [rng.integers(9, size=(n, spread)), told + rng.integers(2, size=n) * 2]
+            [rng.integers(9, size=(n, spread)), answer + rng.integers(2, size=n) * 2]
         )
 
-    check_rate(lambda: audited(mechanism, budget=4_000, confidence=0.6).broken, 40, 0.4)
+    check_rate(lambda: audit_bits(mechanism, budget=4_000, confidence=0.6).broken, 40, 0.4)
 
 
 def test_a_constant_is_not_broken_and_nothing_is_certified() -> None:
-    report = audited(lambda _, n: ["same"] * n, epsilon=1e-9)
+    report = audit_bits(lambda _, n: ["same"] * n, epsilon=1e-9)
     assert (report.epsilon_lower, report.broken) == (0.0, False)
 
 
 def test_what_our_own_selection_gives_is_not_broken() -> None:
     chooser = dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0)
 
-    def selected(scores: Any, n: int) -> Any:
+    def select(scores: Any, n: int) -> Any:
         return [chooser.select(scores) for _ in range(n)]
 
-    report = audited(
-        selected, neighbours="vector", size=3, budget=8_000 if LONG else 2_000, confidence=CERTAIN
+    report = audit_bits(
+        select, neighbours="vector", size=3, budget=8_000 if LONG else 2_000, confidence=CERTAIN
     )
     assert not report.broken
 
 
 def test_delta_is_taken_off() -> None:
-    """The value is let through with probability delta, and never with another."""
+    """The value is released with probability delta at one data set, and never at the other."""
 
     def mechanism(value: int, n: int) -> Any:
         return border.flip_or_reveal(value, n)
 
     claim: dict[str, Any] = {"epsilon": border.EPSILON, "budget": 40_000}
-    loose = audited(mechanism, **claim, delta=border.DELTA, confidence=CERTAIN)
+    loose = audit_bits(mechanism, **claim, delta=border.DELTA, confidence=CERTAIN)
     assert not loose.broken
-    assert audited(mechanism, **claim, delta=border.DELTA / 10).broken
+    assert audit_bits(mechanism, **claim, delta=border.DELTA / 10).broken
 
 
 # Neighbours --------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ def test_rows_of_a_frame_are_added_removed_and_replaced() -> None:
     def count(rows: Any, n: int) -> Any:
         return len(rows) + rng.integers(-2, 3, n)
 
-    report = audited(count, neighbours="rows", data=frame, epsilon=0.5)
+    report = audit_bits(count, neighbours="rows", data=frame, epsilon=0.5)
     assert report.broken
     shown = {report.findings[0].value0, report.findings[0].value1}
     assert "DataFrame of shape (3, 1)" in shown
@@ -333,21 +333,21 @@ def test_a_wrong_argument_is_named_before_the_mechanism_is_called(
         pytest.fail(f"called with {data}, {n}")
 
     with pytest.raises(ArgumentError) as e:
-        audited(never, **options)
+        audit_bits(never, **options)
     assert message in str(e.value)
 
 
 @pytest.mark.parametrize("name", ["boosting", "one_by_one", "curve"])
-@pytest.mark.parametrize("given", ["yes", "no", 1, None])
-def test_a_flag_is_true_or_false(name: str, given: Any) -> None:
+@pytest.mark.parametrize("value", ["yes", "no", 1, None])
+def test_a_flag_is_true_or_false(name: str, value: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=f"{name} must be True or False"):
-        audited(flipped, **{name: given})
+        audit_bits(flip, **{name: value})
 
 
-@pytest.mark.parametrize("given", [[1, 2], [(1, 2, 3)], 7, ["ab"]])
-def test_neighbours_that_are_no_pairs_are_refused(given: Any) -> None:
+@pytest.mark.parametrize("neighbours", [[1, 2], [(1, 2, 3)], 7, ["ab"]])
+def test_neighbours_that_are_not_pairs_are_refused(neighbours: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="pair"):
-        audited(flipped, neighbours=given)
+        audit_bits(flip, neighbours=neighbours)
 
 
 # What is wrong with a mechanism ------------------------------------------------------------------
@@ -367,9 +367,9 @@ def test_neighbours_that_are_no_pairs_are_refused(given: Any) -> None:
         (lambda _, n: np.zeros((n, 3 if n > 64 else 2)), "changed its outputs' shape: 3 parts"),
     ],
 )  # fmt: skip
-def test_a_mechanism_that_fails_is_told_with_its_call(mechanism: Any, message: str) -> None:
+def test_a_failing_mechanism_is_reported_with_its_call(mechanism: Any, message: str) -> None:
     with pytest.raises(TargetError) as e:
-        audited(mechanism)
+        audit_bits(mechanism)
     assert message in str(e.value)
 
 
@@ -381,17 +381,17 @@ def test_a_mechanism_that_returns_a_tensor_of_its_own_is_taken() -> None:
         def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
             return np.array(self.bit, dtype=dtype)
 
-    assert audited(lambda bit, n: Tensor(flipped(bit, n, 2.0))).broken
+    assert audit_bits(lambda bit, n: Tensor(flip(bit, n, 2.0))).broken
 
 
 class Hostile:
-    """An output of a class of the mechanism's own, which does all that it can."""
+    """An output of a hostile class: each of its methods misbehaves."""
 
     def __init__(self, **does: Callable[[], Any]) -> None:
         self.does = does
 
     def __hash__(self) -> int:
-        """Return the same for all, so that they are compared."""
+        """Return the same hash for all, so that they are compared."""
         self.does.get("hash", int)()
         return 1
 
@@ -423,10 +423,10 @@ HOSTILE: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-def test_a_hostile_output_is_told_of_its_mechanism(hostile: str) -> None:
+def test_an_error_about_a_hostile_output_names_its_mechanism(hostile: str) -> None:
     output, message = HOSTILE[hostile]
     with pytest.raises(TargetError) as e:
-        audited(
+        audit_bits(
             lambda _, n: [output() for _ in range(n)],
             time_limit=0.5 if hostile == "hangs" else 60.0,
         )
@@ -442,11 +442,11 @@ def test_an_exception_that_cannot_be_shown_has_its_name() -> None:
         raise Silent
 
     with pytest.raises(TargetError, match=r"silent\(0, 1\) raised Silent$"):
-        audited(silent)
+        audit_bits(silent)
 
 
 def test_a_mechanism_that_changes_its_data_does_not_move_the_neighbours() -> None:
-    """Without a copy for each call, its counts would be those of more and more rows."""
+    """Without a copy for each call, it would count more and more rows."""
     seen: set[tuple[int, ...]] = set()
 
     def counts(rows: list[int], n: int) -> Any:
@@ -454,19 +454,19 @@ def test_a_mechanism_that_changes_its_data_does_not_move_the_neighbours() -> Non
         rows.append(1)
         return rng.integers(0, 2, n)
 
-    audited(counts, neighbours=[([1, 1], [1])])
+    audit_bits(counts, neighbours=[([1, 1], [1])])
     assert seen == {(1, 1), (1,)}
 
 
 class Unhashable:
-    """What cannot be told from another by a code."""
+    """Objects that a code cannot distinguish."""
 
     __hash__ = None  # type: ignore[assignment]
 
 
 def test_a_shape_that_depends_on_the_data_is_found_not_refused() -> None:
     """Groups that appear only if they are present."""
-    assert audited(lambda bit, n: rng.random((n, 1 + bit))).broken
+    assert audit_bits(lambda bit, n: rng.random((n, 1 + bit))).broken
 
 
 def test_an_audit_needs_no_extra() -> None:
@@ -484,37 +484,37 @@ assert dpnoise.audit(lambda data, n: [data] * n, 1.0, neighbours=[(0, 1)], budge
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("answer", "words"),
     [
         (lambda bit: "yes" if bit else "no", {"y is 'yes'", "y is 'no'"}),
         (lambda bit: 0 if bit else "hidden", {"y is at most 0", "y is 'hidden'"}),
-        (lambda bit: (bit, "told"), {"y[0] is above 0", "y[0] is at most 0"}),
+        (lambda bit: (bit, "answer"), {"y[0] is above 0", "y[0] is at most 0"}),
         (lambda bit: 7 if bit else math.nan, {"y is there", "y is missing"}),
         (Answer, {"y is <Answer.YES: True>", "y is <Answer.NO: False>"}),
     ],
 )
 def test_an_event_names_the_texts_that_it_is_about(
-    told: Callable[[bool], Any], words: set[str]
+    answer: Callable[[bool], Any], words: set[str]
 ) -> None:
-    report = audited(lambda bit, n: [told(x) for x in flipped(bit, n, 3.0).tolist()])
+    report = audit_bits(lambda bit, n: [answer(x) for x in flip(bit, n, 3.0).tolist()])
     assert report.findings[0].event in words
 
 
-def test_ranges_of_numbers_and_texts_are_told_apart() -> None:
+def test_ranges_of_numbers_and_texts_are_distinguished() -> None:
     codes = {5.5: "'a'", 6.5: "'b'"}
     points = np.array([0.0, 1.0, *codes])
     edges = np.sort(np.concatenate([points, np.nextafter(points, np.inf), [np.inf]]))
     cells = np.searchsorted(edges, [0.0, 0.5, 1.0, 3.0, 5.5, 6.0, 6.5, 9.0, np.nan], side="right")
 
-    def said(*inside: int, gaps: bool = True) -> str:
+    def describe(*inside: int, gaps: bool = True) -> str:
         chosen = np.isin(np.arange(len(edges) + 1), [cells[i] for i in inside])
         return ranges(edges, chosen, codes.get, gaps=gaps)
 
-    assert said(0, 4) == "'a' or 0"
-    assert said(2, 3, 4, 5, 6, 7) == "'a' or 'b' or at least 1"
-    assert said(6, 8) == "'b' or missing"
-    assert said(6, 8, gaps=False) == "'b'"
-    assert said() == "never"
+    assert describe(0, 4) == "'a' or 0"
+    assert describe(2, 3, 4, 5, 6, 7) == "'a' or 'b' or at least 1"
+    assert describe(6, 8) == "'b' or missing"
+    assert describe(6, 8, gaps=False) == "'b'"
+    assert describe() == "never"
 
 
 # Programs ----------------------------------------------------------------------------------------
@@ -525,13 +525,13 @@ asked = json.loads(sys.stdin.readline())
 draw = random.SystemRandom()
 for _ in range(asked["n"]):
     turned = draw.random() < {turned}
-    print(json.dumps(["told", turned ^ bool(asked["data"])]))
+    print(json.dumps(["answer", turned ^ bool(asked["data"])]))
 """
 
 
 def test_a_program_that_writes_json_lines_is_audited() -> None:
     program = [sys.executable, "-c", PROGRAM.format(turned=0.05)]
-    report = audited(program, budget=20_000 if LONG else 4_000)
+    report = audit_bits(program, budget=20_000 if LONG else 4_000)
     assert report.broken
     assert report.target.startswith(sys.executable)
 
@@ -549,7 +549,7 @@ def test_a_program_can_be_run_once_for_each_output(tmp_path: Any) -> None:
 def test_rows_of_any_kind_are_audited_at_once_and_one_by_one(
     kind: str, *, one_by_one: bool
 ) -> None:
-    """The outputs are as the data are; and an array that is written over again is looked at."""
+    """The outputs have the form of the data; an array that is overwritten is copied in time."""
     library = pytest.importorskip(kind)
     rows, buffer = {"x": [1, 2, 3]}, np.zeros((1000, 2))
     makers: dict[str, Callable[[], Any]] = {
@@ -573,7 +573,7 @@ def test_rows_of_any_kind_are_audited_at_once_and_one_by_one(
         "one_by_one": one_by_one,
         "budget": 2_000,
     }
-    assert audited(counts, **options).broken
+    assert audit_bits(counts, **options).broken
 
 
 @pytest.mark.parametrize("data", ["abc", {"a": [1]}, {1}, 7, np.array(3)])
@@ -593,14 +593,14 @@ def test_a_program_gets_frames_as_rows_and_columns_of_one_name_are_refused() -> 
     assert line["data"] == [1.5, [2]]
     twice = pandas.DataFrame([[1, 2]], columns=["age", "age"])
     with pytest.raises(TargetError, match="columns of a frame must have different names"):
-        audited(program, neighbours=[(twice, frame)])
+        audit_bits(program, neighbours=[(twice, frame)])
     with pytest.raises(TargetError, match="data sets as JSON, which has no complex"):
-        audited(program, neighbours=[(1j, 0)])
+        audit_bits(program, neighbours=[(1j, 0)])
 
 
-def test_a_line_that_is_no_json_is_told() -> None:
+def test_a_line_that_is_not_json_is_reported() -> None:
     with pytest.raises(TargetError, match="wrote a line that is no JSON"):
-        audited([sys.executable, "-c", "print('}')"])
+        audit_bits([sys.executable, "-c", "print('}')"])
 
 
 # Rows --------------------------------------------------------------------------------------------
@@ -616,7 +616,7 @@ def test_a_row_is_a_function_of_its_output_alone() -> None:
 
 
 def test_what_is_new_when_an_encoder_is_closed_has_one_code() -> None:
-    """Else a code would tell how many others came before it, which is nothing of its output."""
+    """Otherwise a code would depend on the number of outputs before, not only on its output."""
     encoder = Encoder("mine", [["a", "b"]])
     known = encoder.rows(["a", "b"], 2)
     encoder.close()
@@ -629,14 +629,14 @@ def test_what_is_new_when_an_encoder_is_closed_has_one_code() -> None:
 
 @pytest.mark.parametrize("dtype", ["<f8", ">f8", "<f4", "f2"])
 def test_rows_of_many_numbers_are_those_of_each(dtype: str) -> None:
-    """Cores share them."""
+    """Several cores encode the rows."""
     numbers = rng.normal(size=(70_001, 3)).astype(dtype)
     numbers[::1000, 1], numbers[::999, 2] = np.inf, np.nan
-    many = Encoder("mine", [numbers[:64]])
+    encoder = Encoder("mine", [numbers[:64]])
     expected = np.clip(numbers.astype(np.float64), -1e300, 1e300)
-    np.testing.assert_array_equal(many.rows(numbers, len(numbers))[:, 1:], expected)
+    np.testing.assert_array_equal(encoder.rows(numbers, len(numbers))[:, 1:], expected)
     turned = np.asfortranarray(numbers)[::-1]
-    np.testing.assert_array_equal(many.rows(turned, len(turned))[:, 1:], expected[::-1])
+    np.testing.assert_array_equal(encoder.rows(turned, len(turned))[:, 1:], expected[::-1])
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8"])
@@ -649,7 +649,7 @@ def test_rows_of_small_integers_are_small_and_equal_those_of_floats(dtype: str) 
 
 
 def test_a_report_of_a_mechanism_comes_back_from_json_and_makes_a_page(tmp_path: Any) -> None:
-    report = audited(lambda rows, n: flipped(len(rows) % 2, n), 0.5, neighbours=[([0, 1], [0])])
+    report = audit_bits(lambda rows, n: flip(len(rows) % 2, n), 0.5, neighbours=[([0, 1], [0])])
     report.to_json(tmp_path / "report.json")
     assert Report.from_json(tmp_path / "report.json") == report
     assert json.loads((tmp_path / "report.json").read_text())["kind"] == "epsilon"

@@ -1,4 +1,4 @@
-"""Audits: what they find, what they must not find, and a confidence that holds at the border."""
+"""Audits: broken targets, private targets, and a confidence that holds at the border."""
 
 import math
 from fractions import Fraction
@@ -32,14 +32,14 @@ rng = np.random.default_rng()
 
 
 @pytest.fixture
-def looks_taken() -> None:
-    """Let an audit look at forks, restarts and clocks, as it does outside the tests."""
+def with_side_channel_checks() -> None:
+    """Let an audit run its side-channel checks, as it does outside the tests."""
 
 
 @pytest.fixture(autouse=True)
 def _no_looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave them out, except in tests that use `looks_taken`."""
-    if "looks_taken" not in request.fixturenames:
+    """Skip these checks, except in tests that use `with_side_channel_checks`."""
+    if "with_side_channel_checks" not in request.fixturenames:
         monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
 
 
@@ -47,12 +47,12 @@ def textbook(value: float, n: int) -> Floats:
     return value + rng.laplace(size=n)
 
 
-def audited(target: Any = textbook, epsilon: float = 1.0, **options: Any) -> Report:
+def run_audit(target: Any = textbook, epsilon: float = 1.0, **options: Any) -> Report:
     quick: dict[str, Any] = {"attacks": QUICK, "budget": 24_000}
     return dpnoise.audit(target, epsilon, **(quick | options))
 
 
-# What is broken, and what is not -----------------------------------------------------------------
+# Broken targets and private targets --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 0.1])
@@ -90,7 +90,7 @@ def test_an_exact_release_is_not_broken(name: str, delta: float, epsilon: float)
 
 
 def both_odd(_target: Target, value0: float, _value1: float, _n: int) -> Event:
-    """Return the event that both of two bits are value0's own."""
+    """Return the event that two bits both equal value0."""
     bit = float(border.is_odd(value0))
     return Event("both", lambda y: (y.reshape(-1, 2) == bit).all(axis=1), releases=2)
 
@@ -112,7 +112,7 @@ def test_a_target_at_its_border_is_called_broken_no_more_often_than_the_confiden
     """At confidence 0.6, at most 4 audits of 10 are wrong: counted in 40, exact binomial."""
 
     def is_wrong() -> bool:
-        return audited(
+        return run_audit(
             target,
             epsilon,
             delta=delta,
@@ -127,21 +127,21 @@ def test_a_target_at_its_border_is_called_broken_no_more_often_than_the_confiden
 
 
 def test_a_target_beyond_its_border_is_broken() -> None:
-    """The same bits are no longer private at a claim a third lower; n is 20,000."""
-    report = audited(border.flip, border.EPSILON * 2 / 3, budget=480_000)
+    """The same bits are not private at a claim a third lower; n is 20,000."""
+    report = run_audit(border.flip, border.EPSILON * 2 / 3, budget=480_000)
     assert report.broken
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int64", "float16", "float32"])
 def test_a_constant_of_any_format_is_not_broken(dtype: str) -> None:
-    report = audited(lambda _, n: np.full(n, 3, dtype), epsilon=1e-9)
+    report = run_audit(lambda _, n: np.full(n, 3, dtype), epsilon=1e-9)
     assert report.epsilon_lower == 0.0
     assert not report.broken
 
 
 def test_the_value_itself_is_broken_as_far_as_the_sample_supports() -> None:
     """All of n against none of n, with the closed forms of both limits."""
-    report = audited(lambda value, n: np.full(n, value), attacks=["bits"])
+    report = run_audit(lambda value, n: np.full(n, value), attacks=["bits"])
     n, error = 24_000 // 4, (1 - 0.999) / 2 / 2 / 2
     root = error ** (1 / n)
     assert report.epsilon_lower == pytest.approx(math.log(root / (1 - root)))
@@ -155,7 +155,7 @@ def test_an_event_over_two_releases_is_held_against_twice_the_epsilon_and_the_de
     def both(_target: Target, value0: float, _value1: float, _n: int) -> Event:
         return Event("both", lambda y: (y.reshape(-1, 2) == value0).all(axis=1), releases=2)
 
-    report = audited(lambda value, n: np.full(n, value), attacks=[EventAttack(both)], delta=0.1)
+    report = run_audit(lambda value, n: np.full(n, value), attacks=[EventAttack(both)], delta=0.1)
     n, error = 24_000 // 4 // 2, (1 - 0.999) / 2 / 2 / 2
     root = error ** (1 / n)
     assert report.epsilon_lower == pytest.approx(math.log((root - 2 * 0.1) / (1 - root)) / 2)
@@ -166,7 +166,7 @@ def test_an_event_over_two_releases_is_held_against_twice_the_epsilon_and_the_de
 
 def test_every_bound_is_that_of_its_counts_at_its_share_of_the_error() -> None:
     attacks = [*QUICK, EventAttack(both_odd)]
-    report = audited(border.flip_or_reveal, delta=border.DELTA, attacks=attacks, confidence=0.9)
+    report = run_audit(border.flip_or_reveal, delta=border.DELTA, attacks=attacks, confidence=0.9)
     assert {finding.attack for finding in report.findings} == {"precision", "bits", "chosen"}
     # The first count is in 136 releases of each value, the last, of two events, in 6,000.
     shares = {24_000 // (16 * len(report.pairs)): 3 * len(report.pairs) * 2, 24_000 // 4: 2}
@@ -189,7 +189,7 @@ def test_every_bound_is_that_of_its_counts_at_its_share_of_the_error() -> None:
 
 
 def test_the_method_is_named_with_its_numbers() -> None:
-    report = audited(budget=24_500)
+    report = run_audit(budget=24_500)
     assert "Clopper and Pearson" in report.method
     assert "139 releases" in report.method
     assert "6,125 fresh ones" in report.method
@@ -209,7 +209,7 @@ def test_all_events_of_a_pair_are_fixed_before_any_release_that_they_are_counted
         happened.append("fixed")
         return Event("never", lambda y: y < -1e9)
 
-    report = audited(release, attacks=[EventAttack(note), EventAttack(note)])
+    report = run_audit(release, attacks=[EventAttack(note), EventAttack(note)])
     assert happened.pop(0) == (0.0, 1)
     for low, high in report.pairs:
         drawn = [(low, 136), (high, 136)]
@@ -222,13 +222,13 @@ def test_all_events_of_a_pair_are_fixed_before_any_release_that_they_are_counted
 
 
 def test_an_event_made_of_what_was_seen_certifies_nothing() -> None:
-    """Noise around 0 and 1 does not come twice; around 2^30 it would, once in 500 runs."""
+    """Noise around 0 and 1 does not repeat; around 2^30 it would in one of 500 runs."""
 
     def remember(target: Target, value0: float, _value1: float, n: int) -> Event:
         seen = target(value0, n)
         return Event("y was seen", lambda y: np.isin(y, seen))
 
-    report = audited(attacks=[EventAttack(remember)], pairs=[(0, 1)])
+    report = run_audit(attacks=[EventAttack(remember)], pairs=[(0, 1)])
     assert report.findings[0].hits0 == 0
     assert not report.broken
 
@@ -247,39 +247,39 @@ def test_an_event_cannot_change_what_the_next_one_is_counted_in() -> None:
         counted.append(y)
         return np.asarray(y == 7.0)
 
-    audited(attacks=[EventAttack(spoil), EventAttack(lambda *_: Event("y is 7", keep))])
+    run_audit(attacks=[EventAttack(spoil), EventAttack(lambda *_: Event("y is 7", keep))])
     assert len(counted) >= 4 * 11
     assert not (np.concatenate(counted) == 7.0).any()
 
 
 @pytest.mark.parametrize(
-    ("holds", "made"),
+    ("holds", "trials"),
     [
         (lambda y: np.repeat(y < 0, 2), "272 trials of 136 releases"),
         (lambda y: y[:0] < 0, "0 trials of 136 releases"),
     ],
     ids=["each release twice", "none"],
 )
-def test_trials_that_share_a_release_are_refused(holds: Any, made: str) -> None:
+def test_trials_that_share_a_release_are_refused(holds: Any, trials: str) -> None:
     event = Event("odd", holds)
-    with pytest.raises(ArgumentError, match=f"The event 'odd' made {made}"):
-        audited(attacks=[EventAttack(lambda *_: event)])
+    with pytest.raises(ArgumentError, match=f"The event 'odd' made {trials}"):
+        run_audit(attacks=[EventAttack(lambda *_: event)])
 
 
 def test_overlapping_groups_are_refused() -> None:
     event = Event("rises", lambda y: y[1:] > y[:-1], releases=2)
     with pytest.raises(ArgumentError, match="135 trials of 136 releases, 2 for each"):
-        audited(attacks=[EventAttack(lambda *_: event)])
+        run_audit(attacks=[EventAttack(lambda *_: event)])
 
 
-def test_a_target_may_write_its_releases_to_one_place() -> None:
-    place = np.empty(6000)
+def test_a_target_may_write_its_releases_to_one_array() -> None:
+    buffer = np.empty(6000)
 
     def reuse(value: float, n: int) -> Floats:
-        place[:n] = textbook(value, n)
-        return place[:n]
+        buffer[:n] = textbook(value, n)
+        return buffer[:n]
 
-    assert audited(reuse).broken
+    assert run_audit(reuse).broken
 
 
 # Releases that are not independent ---------------------------------------------------------------
@@ -287,19 +287,19 @@ def test_a_target_may_write_its_releases_to_one_place() -> None:
 
 def test_one_noise_for_all_releases_of_a_call_is_refused_and_not_called_broken() -> None:
     with pytest.raises(TargetError, match=r"once\(0\.0, 136\) gave one number 136 times"):
-        audited(Target("once", "laplace", 1.0, lambda value, n: np.full(n, textbook(value, 1))))
+        run_audit(Target("once", "laplace", 1.0, lambda value, n: np.full(n, textbook(value, 1))))
 
 
 def test_a_seed_at_each_call_is_refused_and_not_called_broken() -> None:
-    def seeded(value: float, n: int) -> Floats:
+    def reseed(value: float, n: int) -> Floats:
         return value + np.random.default_rng(7).integers(9, size=n).astype(np.float64)
 
-    with pytest.raises(TargetError, match=r"seeded\(0\.0, 136\) gave the same releases twice"):
-        audited(seeded)
+    with pytest.raises(TargetError, match=r"reseed\(0\.0, 136\) gave the same releases twice"):
+        run_audit(reseed)
 
 
 def test_few_releases_of_few_numbers_may_repeat_by_chance() -> None:
-    """One 1 among 41 bits has 41 orders: that it comes back is no proof of a seed."""
+    """One 1 among 41 bits has 41 orders: a repeated order does not prove a fixed seed."""
     bits = np.zeros(41)
     bits[7] = 1.0
     target = Target("bits", "laplace", 1.0, lambda _, n: bits[:n])
@@ -328,7 +328,7 @@ def test_no_pair_is_further_apart_than_the_sensitivity_even_if_the_target_rounds
 
 
 def test_the_pairs_are_around_zero_powers_of_two_counts_negative_and_large_and_shown() -> None:
-    report = audited(sensitivity=1)
+    report = run_audit(sensitivity=1)
     for pair in [(0, 1), (1, 2), (42, 43), (-1, 0), (1000, 1001)]:
         assert pair in report.pairs
     assert all(type(value) is float for pair in report.pairs for value in pair)
@@ -338,16 +338,16 @@ def test_the_pairs_are_around_zero_powers_of_two_counts_negative_and_large_and_s
 
 
 def test_a_broken_report_raises_with_its_target_and_event() -> None:
-    report = audited("numpy.laplace")
+    report = run_audit("numpy.laplace")
     with pytest.raises(BrokenError, match=r"numpy\.laplace: Broken: .*y") as e:
         report.raise_if_broken()
     assert report.findings[0].event in str(e.value)
     assert isinstance(e.value, AssertionError)
-    audited(lambda _, n: np.zeros(n)).raise_if_broken()
+    run_audit(lambda _, n: np.zeros(n)).raise_if_broken()
 
 
 def test_a_report_comes_back_from_json_with_the_version_of_its_format(tmp_path: Path) -> None:
-    report = audited()
+    report = run_audit()
     report.to_json(tmp_path / "report.json")
     assert Report.from_json(tmp_path / "report.json") == report
     assert report.to_dict()["format"] == FORMAT
@@ -356,71 +356,71 @@ def test_a_report_comes_back_from_json_with_the_version_of_its_format(tmp_path: 
 
 
 def test_a_report_says_what_runs_it_again() -> None:
-    assert audited("numpy.laplace", 0.3, budget=2400, confidence=0.99).command == (
+    assert run_audit("numpy.laplace", 0.3, budget=2400, confidence=0.99).command == (
         "dpnoise audit numpy.laplace --attack precision --attack bits --epsilon 0.3 "
         "--sensitivity 1 --budget 2400 --confidence 0.99"
     )
-    assert audited(attacks=["bits"], delta=0.01).command == (
+    assert run_audit(attacks=["bits"], delta=0.01).command == (
         "dpnoise.audit(textbook, epsilon=1.0, delta=0.01, sensitivity=1.0, attacks=['bits'], "
         "budget=24000, confidence=0.999)"
     )
 
 
 def test_progress_goes_from_0_to_1() -> None:
-    heard: list[tuple[float, str]] = []
-    audited(progress=lambda part, doing: heard.append((part, doing)))
-    parts = [part for part, _ in heard]
+    reports: list[tuple[float, str]] = []
+    run_audit(progress=lambda part, doing: reports.append((part, doing)))
+    parts = [part for part, _ in reports]
     assert (parts[0], parts[-1]) == (0.0, 1.0)
     assert parts == sorted(parts)
-    assert heard[0][1] == "0 against 1"
+    assert reports[0][1] == "0 against 1"
 
 
-# What is looked at beside the bound --------------------------------------------------------------
+# Side-channel checks -----------------------------------------------------------------------------
 
 
 def test_looks_at_a_generator_are_separate_from_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     alarming = Observation("forked", found=True, words="All children drew the same.")
     monkeypatch.setattr(additive_noise, "observations", lambda *_: [alarming])
-    report = audited(lambda _, n: np.zeros(n))
+    report = run_audit(lambda _, n: np.zeros(n))
     assert report.observations == [alarming]
     assert (report.epsilon_lower, report.broken) == (0.0, False)
 
 
-@pytest.mark.usefixtures("looks_taken")
+@pytest.mark.usefixtures("with_side_channel_checks")
 def test_looks_see_a_fork_and_a_state_and_start_a_known_library_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fixed = Observation("restarted", found=True, words="The same.")
     monkeypatch.setattr(processes, "restarted", lambda *_, **__: fixed)
     monkeypatch.setattr(processes, "_FORK_SECONDS", 600.0)
-    report = audited("numpy.RandomState.laplace", budget=2400, time_limit=600.0)
-    found = {seen.name: seen.found for seen in report.observations}
-    assert found["forked"]
-    assert found["state"]
-    assert found["restarted"]
+    report = run_audit("numpy.RandomState.laplace", budget=2400, time_limit=600.0)
+    problems = {check.name: check.found for check in report.observations}
+    assert problems["forked"]
+    assert problems["state"]
+    assert problems["restarted"]
 
 
-@pytest.mark.usefixtures("looks_taken")
+@pytest.mark.usefixtures("with_side_channel_checks")
 def test_looks_that_fail_do_not_cost_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_FORK_SECONDS", 600.0)
 
-    def tired(value: float, n: int) -> Floats:
+    def fail_late(value: float, n: int) -> Floats:
         if n == 64:
             raise ZeroDivisionError("no child")
         return textbook(value, n)
 
-    report = audited(tired, time_limit=600.0)
+    report = run_audit(fail_late, time_limit=600.0)
     assert report.broken
     failed = [seen.words for seen in report.observations if seen.name == "not seen"]
     assert any("ZeroDivisionError: no child" in words for words in failed)
 
 
-@pytest.mark.usefixtures("looks_taken")
+@pytest.mark.usefixtures("with_side_channel_checks")
 def test_looks_at_the_clock_are_left_out_where_they_would_take_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(processes, "_seconds", lambda _: 0.5)
-    words = [seen.words for seen in audited().observations]
+    monkeypatch.setattr(processes, "_seconds_per_release", lambda _: 0.5)
+    words = [seen.words for seen in run_audit().observations]
     assert words.count("A release takes 500 ms, too long to time 2,000 of them.") == 2
 
 
@@ -453,20 +453,20 @@ def test_a_wrong_argument_is_named_before_the_target_is_called(
         pytest.fail(f"called with {value}, {n}")
 
     with pytest.raises(ArgumentError) as e:
-        audited(never, **options)
+        run_audit(never, **options)
     assert message in str(e.value)
 
 
 @pytest.mark.parametrize("options", [{"attacks": [3]}, {"budget": 1e6}, {"epsilon": "1"}])
 def test_an_argument_of_the_wrong_kind_is_named(options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentTypeError, match=f"{next(iter(options))} must "):
-        audited(**options)
+        run_audit(**options)
 
 
 @pytest.mark.parametrize("target", ["numpy.normal", targets.named("numpy.normal")], ids=str)
 def test_gaussian_noise_without_a_delta_is_explained(target: Any) -> None:
     with pytest.raises(ArgumentError, match=r"numpy\.normal .* delta = 0.*: delta=1e-6\.$"):
-        audited(target)
+        run_audit(target)
 
 
 def test_an_attack_without_its_library_is_skipped_with_the_line_that_installs_it() -> None:
@@ -474,7 +474,7 @@ def test_an_attack_without_its_library_is_skipped_with_the_line_that_installs_it
         errors.import_extra("no_such_library", "peers")
         return Event("never", lambda y: y < 0)
 
-    report = audited(attacks=["bits", EventAttack(missing)])
+    report = run_audit(attacks=["bits", EventAttack(missing)])
     assert [finding.attack for finding in report.findings] == ["bits"]
     assert (
         'pip install no-such-library, or in a checkout of dpnoise pip install ".[peers]"'

@@ -24,7 +24,7 @@ from dpnoise.core.errors import ArgumentError
 from dpnoise.testing import assert_private
 
 CERTAIN = 1 - FALSE_ALARM
-# What needs more releases than a test should take.
+# Bugs that need more releases than a test should take.
 REFUSED = "a fixed seed"
 SMALL = {"the scale is too small by 1.2", "noise forgotten one time in a thousand"}
 
@@ -34,14 +34,14 @@ FOUND = [bug for bug in BUGS if bug.words not in {*SMALL, REFUSED}]
 
 @pytest.mark.parametrize("bug", FOUND, ids=lambda bug: bug.words)
 def test_every_bug_that_people_make_is_found(bug: Bug) -> None:
-    is_plain = bug.true == math.inf and not bug.options  # Far above what it claims.
+    is_plain = bug.true == math.inf and not bug.options  # Far above its claim.
     budget = 40_000 if is_plain and not LONG else 120_000
     report = audit_bug(bug, budget=budget, confidence=CERTAIN)
     assert report.broken
     assert report.epsilon_lower <= bug.true
 
 
-# Bugs that a rare event shows, and how much it certifies at least; usual events certify less.
+# Bugs that a rare event reveals, and the least bound it certifies; usual events certify less.
 RARE = {
     "one noise for two numbers": 9.0,
     "noise forgotten one time in a thousand": 2.0,
@@ -51,10 +51,10 @@ RARE = {
 
 
 def test_a_rare_event_is_chosen_where_it_certifies_most() -> None:
-    """An audit that misses one certifies half as much, or nothing of the one in a thousand.
+    """An audit without the rare event certifies half of this bound, or nothing.
 
-    Of 100 audits of each bug none was below its bound, so that fewer than 1 in 20 are (confidence
-    0.99). At least 2 of 8 have to reach it: if 1 in 20 failed, 7 of 8 would once in 10^8.
+    Of 100 audits of each bug none was below its bound, so fewer than 1 in 20 are (confidence 0.99).
+    At least 2 of 8 must reach it: if 1 in 20 failed, 7 of 8 would fail with probability 10^-8.
     """
     for words in sample_cases(list(RARE), 2):
         (bug,) = (bug for bug in BUGS if bug.words == words)
@@ -67,17 +67,17 @@ def test_a_rare_event_is_chosen_where_it_certifies_most() -> None:
 
 
 def test_the_benchmark_shows_how_far_each_audit_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[float] = []
+    progress: list[float] = []
 
     @contextmanager
-    def heard(title: str) -> Iterator[Any]:
+    def record_progress(title: str) -> Iterator[Any]:
         assert title == "Laplace"
-        yield told.append
+        yield progress.append
 
-    monkeypatch.setattr(audit_bench, "progress_bar", heard)
+    monkeypatch.setattr(audit_bench, "progress_bar", record_progress)
     assert audit_bench.measure_audit(replace(ROWS[0], budget=4_000))["mechanism"] == "Laplace"
-    assert told == sorted(told)
-    assert (told[0], told[-1]) == (0.0, 1.0)
+    assert progress == sorted(progress)
+    assert (progress[0], progress[-1]) == (0.0, 1.0)
 
 
 def test_the_benchmark_shows_the_middle_of_three_audits_and_how_many_reach_the_bound() -> None:
@@ -150,12 +150,12 @@ def test_noise_of_the_mechanisms_is_laplace_and_each_is_new() -> None:
     assert len(np.unique(noise)) > 0.85 * len(noise)
     check_probability(float(stats.kstest(np.sort(noise), stats.laplace.cdf).pvalue))
     for other in (np.roll(noise, 1), np.roll(noise, 200_000)):
-        apart = stats.norm.sf(abs(np.sign(noise) @ np.sign(other)) / math.sqrt(len(noise)))
-        check_probability(2 * float(apart))
+        p_value = stats.norm.sf(abs(np.sign(noise) @ np.sign(other)) / math.sqrt(len(noise)))
+        check_probability(2 * float(p_value))
 
 
 def test_bits_are_reported_as_often_as_they_should_be() -> None:
-    """With f = 0.95 a bit that is set is 1 in 0.525 of all, another one in 0.475."""
+    """With f = 0.95 a set bit is reported as 1 with probability 0.525, another with 0.475."""
     bits = np.zeros(20, dtype=bool)
     bits[[murmur3(b"1", seed) % 20 for seed in range(4)]] = True
     reports = rappor(1, 100_000, f=0.95)
@@ -192,18 +192,18 @@ def test_false_alarms_are_no_more_frequent_than_the_confidence_says() -> None:
 # An assertion for tests --------------------------------------------------------------------------
 
 
-def noisy(value: int, n: int) -> Any:
+def add_noise(value: int, n: int) -> Any:
     return value + geometric(1.0, n)
 
 
 def test_a_mechanism_that_keeps_its_claim_passes() -> None:
     options: dict[str, Any] = {"neighbours": [(3, 4)], "budget": 20_000, "confidence": CERTAIN}
-    assert assert_private(noisy, 1.0, **options).epsilon_lower <= 1.0
+    assert assert_private(add_noise, 1.0, **options).epsilon_lower <= 1.0
 
 
 def test_a_mechanism_that_does_not_fails_as_an_assertion() -> None:
     with pytest.raises(AssertionError, match="epsilon is at least") as e:
-        assert_private(noisy, 0.5, neighbours=[(3, 4)], budget=40_000)
+        assert_private(add_noise, 0.5, neighbours=[(3, 4)], budget=40_000)
     assert isinstance(e.value, BrokenError)
 
 

@@ -1,6 +1,6 @@
-"""The page of a report: all of it is there, and nothing that a name contains gets out of its text.
+"""The page of a report: it is complete, and no name can add markup to it.
 
-What a browser makes of it is in tests/browser.
+tests/browser tests the page in a browser.
 """
 
 import re
@@ -24,12 +24,12 @@ def read(report: Report) -> Reader:
     return Reader(page.render(report.to_dict()))
 
 
-def compared(*reports: Report) -> Reader:
+def read_comparison(*reports: Report) -> Reader:
     return Reader(page.render_comparison([report.to_dict() for report in reports], {}))
 
 
 def hostile() -> Report:
-    """Return a report whose every text tries to become part of the page."""
+    """Return a report with markup in every text, which must not become part of the page."""
     report = example_report.broken_report()
     finding = replace(report.findings[0], attack=HOSTILE, access=HOSTILE, event=HOSTILE)
     observation = replace(report.observations[0], name=HOSTILE, words=HOSTILE)
@@ -71,13 +71,13 @@ EVERY_KIND = {
 def test_every_page_is_well_formed(report: Report) -> None:
     reader = read(report)
     assert {"title", "h1", "h2", "svg", "style"} <= {tag for tag, _ in reader.tags}
-    assert compared(report, example_report.broken_report()).count("table") == 1
+    assert read_comparison(report, example_report.broken_report()).count("table") == 1
 
 
 @pytest.mark.parametrize("report", EVERY_KIND.values(), ids=EVERY_KIND)
 def test_no_page_loads_or_runs_anything(report: Report) -> None:
-    compared = page.render_comparison([report.to_dict()], {})
-    for text in (page.render(report.to_dict()), compared):
+    read_comparison = page.render_comparison([report.to_dict()], {})
+    for text in (page.render(report.to_dict()), read_comparison):
         assert not re.search(r"https?://|url\(|@import|@font-face", text)
         for tag, attributes in Reader(text).tags:
             assert tag not in {"script", "link", "img", "iframe", "object", "embed", "base"}
@@ -87,11 +87,11 @@ def test_no_page_loads_or_runs_anything(report: Report) -> None:
 
 
 def test_what_names_contain_is_shown_as_text() -> None:
-    for reader in (read(hostile()), compared(hostile())):
+    for reader in (read(hostile()), read_comparison(hostile())):
         assert reader.text.count(SCRIPT) >= 4
 
 
-def test_the_browser_is_told_to_load_nothing() -> None:
+def test_the_page_forbids_the_browser_to_load_anything() -> None:
     policies = [
         attributes["content"]
         for tag, attributes in read(example_report.broken_report()).tags
@@ -108,7 +108,7 @@ def test_the_verdict_comes_first_with_both_epsilons() -> None:
     assert text.index("Used as if 1") < text.index("Certified at least 5.82")
 
 
-def test_the_ceiling_stands_beside_the_bound_and_among_the_limits() -> None:
+def test_the_ceiling_stands_next_to_the_bound_and_among_the_limits() -> None:
     text = read(example_report.broken_report()).text
     assert "So many releases can certify 7.4 at most." in text
     assert "no epsilon above 7.4 could have been certified" in text
@@ -117,7 +117,7 @@ def test_the_ceiling_stands_beside_the_bound_and_among_the_limits() -> None:
         example_report.broken_report(),
         replace(example_report.unbroken_report(), ceiling=8.125),
     ]
-    assert "no epsilon above 8.12 could have been certified" in compared(*both).text
+    assert "no epsilon above 8.12 could have been certified" in read_comparison(*both).text
 
 
 def test_a_finding_shows_its_event_and_its_two_counts() -> None:
@@ -138,10 +138,10 @@ def test_every_finding_is_shown_once() -> None:
 
 
 def test_the_same_outputs_are_drawn_once() -> None:
-    found = example_report.finding()
-    again = replace(found, attack="another", value0=found.value1, value1=found.value0)
-    elsewhere = replace(found, attack="a third", value0=7.0, value1=8.0)
-    reader = read(replace(example_report.broken_report(), findings=[found, again, elsewhere]))
+    first = example_report.finding()
+    same_values = replace(first, attack="another", value0=first.value1, value1=first.value0)
+    others = replace(first, attack="a third", value0=7.0, value1=8.0)
+    reader = read(replace(example_report.broken_report(), findings=[first, same_values, others]))
     assert reader.text.count("The last set bit of the releases") == 2
 
 
@@ -164,7 +164,7 @@ def test_the_page_says_how_to_reproduce_it() -> None:
 
 @pytest.mark.parametrize("report", EVERY_KIND.values(), ids=EVERY_KIND)
 def test_every_page_says_what_not_broken_does_not_mean(report: Report) -> None:
-    for reader in (read(report), compared(report)):
+    for reader in (read(report), read_comparison(report)):
         assert "does not mean safe, or private" in reader.text
 
 
@@ -177,18 +177,18 @@ def test_a_page_never_calls_anything_safe_or_secure() -> None:
 def test_a_report_without_findings_claims_nothing() -> None:
     report = EVERY_KIND["nothing"]
     assert report.verdict == "No attack was run: nothing is known."
-    assert "not tried" in compared(report).text
+    assert "not tried" in read_comparison(report).text
 
 
 def test_the_comparison_has_a_row_and_a_bar_for_each_target_worst_first() -> None:
     reports = example_report.several_reports()
-    reader = compared(*reports)
+    reader = read_comparison(*reports)
     assert reader.count("tr") == 1 + len(reports)
     assert sum(attributes.get("class") == "track" for _, attributes in reader.tags) == len(reports)
     assert "2 of 4 targets broken." in reader.text
     table = reader.text[reader.text.index("Target by target") :]
-    places = [table.index(name) for name in ("RandomState", ".normal", ".release", ".nothing")]
-    assert places == sorted(places)
+    positions = [table.index(name) for name in ("RandomState", ".normal", ".release", ".nothing")]
+    assert positions == sorted(positions)
 
 
 @pytest.mark.parametrize("epsilon", [1e-9, 0.1, 1.0004999, 2.675, 5.8249, 123456.7, 1e300])

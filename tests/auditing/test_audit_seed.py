@@ -14,7 +14,9 @@ from dpnoise.auditing.report import Report
 from dpnoise.core.errors import ArgumentError
 
 
-def audited(seed: int | None, neighbours: Any, noise: int = 7, *, boosting: bool = False) -> Report:
+def run_audit(
+    seed: int | None, neighbours: Any, noise: int = 7, *, boosting: bool = False
+) -> Report:
     """Audit a target whose noise is the same in every audit, and new in every call."""
     rng = np.random.default_rng(noise)
 
@@ -34,19 +36,19 @@ def audited(seed: int | None, neighbours: Any, noise: int = 7, *, boosting: bool
 
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out forks, restarts and clocks."""
+    """Skip the side-channel checks."""
     monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
 
 
 @pytest.mark.parametrize("neighbours", [None, [(0, 1), (0, 2)]])
 @pytest.mark.parametrize("seed", [0, 7])
 def test_the_same_releases_and_seed_give_the_same_report(seed: int, neighbours: Any) -> None:
-    assert audited(seed, neighbours) == audited(seed, neighbours)
+    assert run_audit(seed, neighbours) == run_audit(seed, neighbours)
 
 
 def test_another_seed_divides_the_releases_otherwise() -> None:
-    """Coins that fall alike in all of six audits have a chance of one in 10^10."""
-    trials = {audited(seed, [(0, 1)]).findings[0].trials0 for seed in range(6)}
+    """Six audits with different seeds toss equal coins with probability 10^-10."""
+    trials = {run_audit(seed, [(0, 1)]).findings[0].trials0 for seed in range(6)}
     assert len(trials) > 1
 
 
@@ -54,24 +56,24 @@ def test_the_trees_have_the_audit_s_seed(monkeypatch: pytest.MonkeyPatch) -> Non
     ensemble = pytest.importorskip("sklearn.ensemble")
     learn, states = ensemble.HistGradientBoostingClassifier, []
 
-    def noted(**settings: Any) -> Any:
+    def note_settings(**settings: Any) -> Any:
         states.append(settings["random_state"])
         return learn(**settings)
 
-    monkeypatch.setattr(ensemble, "HistGradientBoostingClassifier", noted)
+    monkeypatch.setattr(ensemble, "HistGradientBoostingClassifier", note_settings)
     for seed in (7, 7, 2**80):
-        audited(seed, [(0, 1)], boosting=True)
+        run_audit(seed, [(0, 1)], boosting=True)
     assert states[0] == states[1] != states[2]
 
 
 def test_the_seed_is_none_of_the_target_s() -> None:
-    """With it, another target's noise is still another."""
-    reports = [audited(7, [(0, 1)], noise) for noise in (1, 2)]
+    """The seed does not determine the noise of the target."""
+    reports = [run_audit(7, [(0, 1)], noise) for noise in (1, 2)]
     assert reports[0].findings[0].hits0 != reports[1].findings[0].hits0
 
 
 def test_a_seed_is_shown_in_what_runs_it_again(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "seed=0" in audited(0, [(0, 1)]).command
+    assert "seed=0" in run_audit(0, [(0, 1)]).command
     asked = ["audit", "dpnoise.NoisyMax", "--epsilon", "1", "--budget", "1000", "--seed", "7"]
     assert cli.main(asked) in {0, 1}
     assert "--seed 7" in capsys.readouterr().out
@@ -79,4 +81,4 @@ def test_a_seed_is_shown_in_what_runs_it_again(capsys: pytest.CaptureFixture[str
 
 def test_a_seed_that_is_none_is_refused() -> None:
     with pytest.raises(ArgumentError, match="seed must be at least 0, got -1"):
-        audited(-1, [(0, 1)])
+        run_audit(-1, [(0, 1)])

@@ -1,4 +1,4 @@
-"""What can be audited, by each of its ways in, and how each says what is wrong with it."""
+"""Targets of audits in each accepted form, and the error messages of each."""
 
 import ast
 import math
@@ -18,7 +18,7 @@ from dpnoise.auditing import additive_noise, targets
 from dpnoise.auditing.processes import program_of, restarted
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import Target, TargetError
-from dpnoise.auditing.targets.target import _end
+from dpnoise.auditing.targets.target import _kill_session
 from dpnoise.core.errors import ArgumentError, DpnoiseError
 from dpnoise.release.calibration import gaussian_scale
 
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 rng = np.random.default_rng()
 
-# A sixteenth of the noise that is claimed, so that few releases tell it for sure.
+# A sixteenth of the claimed noise, so that few releases suffice to break it.
 LAPLACE = """
 from random import SystemRandom
 def release(value, n):
@@ -42,7 +42,7 @@ for line in sys.stdin:
 
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out forks, restarts and clocks."""
+    """Skip the side-channel checks."""
     monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
 
 
@@ -50,7 +50,7 @@ def textbook(value: float, n: int) -> Floats:
     return value + rng.laplace(size=n)
 
 
-def audited(target: Any, **options: Any) -> Report:
+def run_audit(target: Any, **options: Any) -> Report:
     quick: dict[str, Any] = {"attacks": ["precision"], "budget": 24_000}
     return dpnoise.audit(target, 1.0, **(quick | options))
 
@@ -59,7 +59,7 @@ def program(text: str) -> list[str]:
     return [sys.executable, "-c", text]
 
 
-# The ways in -------------------------------------------------------------------------------------
+# The forms of a target ---------------------------------------------------------------------------
 
 
 def test_a_name_a_function_and_a_target_are_audited() -> None:
@@ -68,7 +68,7 @@ def test_a_name_a_function_and_a_target_are_audited() -> None:
         (textbook, "textbook"),
         (Target("mine", "laplace", 1.0, textbook), "mine"),
     ):
-        report = audited(target)
+        report = run_audit(target)
         assert (report.target, report.noise, report.scale) == (name, "laplace", 1.0)
         assert report.broken
 
@@ -78,7 +78,7 @@ def test_an_attribute_of_a_module_is_audited(
 ) -> None:
     (tmp_path / "found_on_path.py").write_text(LAPLACE)
     monkeypatch.syspath_prepend(tmp_path)
-    report = audited("found_on_path:release")
+    report = run_audit("found_on_path:release")
     assert report.broken
     assert report.target == "found_on_path:release"
 
@@ -89,7 +89,7 @@ def test_a_module_of_the_current_folder_is_audited(
     (tmp_path / "found_here.py").write_text(f"{LAPLACE}\nclass Inner: f = release")
     monkeypatch.chdir(tmp_path)
     before = sys.path.copy()
-    assert audited("found_here:Inner.f").broken
+    assert run_audit("found_here:Inner.f").broken
     assert sys.path == before
 
 
@@ -109,7 +109,7 @@ def test_a_module_of_the_current_folder_hides_no_other(
 
 
 def test_nothing_of_the_current_folder_runs_in_an_audit_of_a_library(tmp_path: Path) -> None:
-    """Neither in the command nor in the interpreters that it starts to look for a fixed seed."""
+    """Neither in the command nor in the interpreters that check for a fixed seed."""
     names = ("argparse", "json", "numba", "numpy", "random", "scipy", "shlex", "subprocess")
     for name in names:
         (tmp_path / f"{name}.py").write_text("open('marker', 'w')")
@@ -144,20 +144,20 @@ def test_every_interpreter_that_the_package_starts_leaves_out_the_current_folder
 
 
 def test_a_command_is_audited() -> None:
-    report = audited(program(PROGRAM), budget=12_000 if LONG else 4_000)
+    report = run_audit(program(PROGRAM), budget=12_000 if LONG else 4_000)
     assert report.broken
     assert report.target.startswith(sys.executable)
     assert report.command.startswith("dpnoise audit --command ")
 
 
 def test_a_command_that_is_not_broken_is_not_called_so() -> None:
-    report = audited(program("import sys; [print(0) for _ in sys.stdin]"), budget=1000)
+    report = run_audit(program("import sys; [print(0) for _ in sys.stdin]"), budget=1000)
     assert report.epsilon_lower == 0.0
 
 
-def test_another_scale_is_told_to_the_attacks() -> None:
+def test_the_attacks_use_the_scale_that_is_given() -> None:
     for target in ("numpy.laplace", textbook, Target("mine", "laplace", 1.0, textbook)):
-        assert audited(target, scale=3.5, budget=1000).scale == 3.5
+        assert run_audit(target, scale=3.5, budget=1000).scale == 3.5
 
 
 @pytest.mark.parametrize(
@@ -167,11 +167,11 @@ def test_another_scale_is_told_to_the_attacks() -> None:
 def test_a_function_is_taken_to_add_the_noise_that_its_claims_ask_for(
     delta: float, noise: str, scale: float
 ) -> None:
-    made = targets.resolve(textbook, 0.5, delta, 1.0)
-    assert (made.noise, made.scale) == (noise, scale)
+    target = targets.resolve(textbook, 0.5, delta, 1.0)
+    assert (target.noise, target.scale) == (noise, scale)
 
 
-# What is wrong with a target ---------------------------------------------------------------------
+# Errors of targets -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -192,9 +192,11 @@ def test_a_function_is_taken_to_add_the_noise_that_its_claims_ask_for(
         (lambda v, n: [math.nan if v else 0.0] * n, "odd(1.0, 136) gave a NaN or an infinity."),
     ],
 )
-def test_a_bad_answer_is_told_with_the_target_and_the_call(answer: Any, message: str) -> None:
+def test_an_error_about_a_bad_answer_names_the_target_and_the_call(
+    answer: Any, message: str
+) -> None:
     with pytest.raises(TargetError) as e:
-        audited(Target("odd", "laplace", 1.0, answer))
+        run_audit(Target("odd", "laplace", 1.0, answer))
     assert message in str(e.value)
 
 
@@ -206,7 +208,7 @@ def test_a_target_that_hangs_is_left_after_the_time_limit() -> None:
         return textbook(value, n)
 
     with pytest.raises(TargetError, match=r"hang\(0\.0, 1\) took more than 0\.2 s"):
-        audited(hang, time_limit=0.2)
+        run_audit(hang, time_limit=0.2)
     go_on.set()
 
 
@@ -225,26 +227,26 @@ def test_a_target_that_hangs_is_left_after_the_time_limit() -> None:
         ),
     ],
 )
-def test_a_bad_command_is_told_with_the_call(text: str, message: str) -> None:
+def test_an_error_about_a_bad_command_names_the_call(text: str, message: str) -> None:
     with pytest.raises(TargetError) as e:
-        audited(program(text), budget=41 * 16 * 11)
+        run_audit(program(text), budget=41 * 16 * 11)
     assert message in str(e.value)
     assert str(e.value).startswith(sys.executable)
     assert "0.0" in str(e.value)
 
 
-def test_a_command_that_does_not_exist_is_told() -> None:
+def test_a_command_that_does_not_exist_is_reported() -> None:
     with pytest.raises(TargetError, match=r"no-such-program, given 0\.0 1 times, did not start"):
-        audited(["no-such-program"])
+        run_audit(["no-such-program"])
 
 
 def test_a_command_that_hangs_is_ended() -> None:
     with pytest.raises(TargetError, match=r"given 0\.0 1 times, took more than 0\.2 s"):
-        audited(program("import threading; threading.Event().wait()"), time_limit=0.2)
+        run_audit(program("import threading; threading.Event().wait()"), time_limit=0.2)
 
 
 def test_a_command_is_ended_with_what_it_has_started() -> None:
-    """Its output ends when the last process that could write to it is gone."""
+    """Its output ends when the last process that could write to it has ended."""
     wait = "import threading; threading.Event().wait()"
     start = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {wait!r}])"
     with subprocess.Popen(
@@ -257,14 +259,14 @@ def test_a_command_is_ended_with_what_it_has_started() -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
-        _end(process)
+        _kill_session(process)
         assert process.communicate(timeout=60) == ("", "")
 
 
 @pytest.mark.parametrize("command", [[], [3], ["python", None]])
 def test_what_is_no_command_is_refused(command: list[Any]) -> None:
     with pytest.raises(ArgumentError, match=r"be a command, got .*: a list of strings"):
-        audited(command)
+        run_audit(command)
 
 
 @pytest.mark.parametrize(
@@ -275,12 +277,12 @@ def test_what_is_no_command_is_refused(command: list[Any]) -> None:
         ("math:no_such_name", "math:no_such_name was not imported: AttributeError"),
         ("math:", "math: was not imported: AttributeError"),
         (":f", ":f was not imported: ValueError"),
-        ("math:pi", "math:pi is no function (value, n) -> array."),
+        ("math:pi", "math:pi is not a function (value, n) -> array."),
     ],
 )
 def test_what_is_not_found_is_named(path: str, message: str) -> None:
     with pytest.raises(DpnoiseError) as e:
-        audited(path)
+        run_audit(path)
     assert message in str(e.value)
 
 
@@ -293,9 +295,9 @@ def test_a_module_that_fails_is_named(
     with pytest.raises(
         TargetError, match=r"fails_at_import:f was not imported: (System|Zero|Syntax)"
     ):
-        audited("fails_at_import:f")
+        run_audit("fails_at_import:f")
 
 
 def test_what_is_no_target_is_refused() -> None:
     with pytest.raises(ArgumentError, match="target must be a name, a function"):
-        audited(3)
+        run_audit(3)

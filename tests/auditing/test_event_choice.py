@@ -1,4 +1,4 @@
-"""How an audit of any mechanism chooses the event that it counts: in what, and by what."""
+"""How an audit of any mechanism chooses the event that it counts, and on which releases."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +24,7 @@ rng = np.random.default_rng()
 
 
 def proposal(hits: tuple[float, float] = (0.0, 0.0), *, swapped: bool = False) -> Proposal:
-    """Return an event of which nothing is known but how often it happened."""
+    """Return an event with nothing but its counts."""
     event = Event(f"{hits}", lambda rows: np.zeros(len(rows), dtype=np.bool_))
     score: Any = None
     return Proposal(score, event, 0.0, swapped, 0.0, hits, (0.0, 0.0), 0.0, 0.0)
@@ -46,10 +46,10 @@ def test_a_budget_is_not_exceeded_and_the_last_count_has_the_largest_part(
         ]
         assert budget - 2 <= sum(steps) <= budget
         assert max(steps) == steps[-1] >= 0.4 * budget - 2
-        assert sizes.glimpse <= sizes.screening / 3
+        assert sizes.screening_train <= sizes.screening / 3
         # If there are many releases, events are compared in more than thresholds are chosen on.
         assert sizes.tuning + sizes.racing < 300_000 or sizes.racing >= sizes.tuning
-        # The nearest rivals differ by little: a fifth of a large budget tells them apart.
+        # The closest events differ by little: a fifth of a large budget distinguishes them.
         assert learned * (sizes.tuning + sizes.racing) >= min(0.2 * budget, learned * 7e6) - 4
 
 
@@ -59,7 +59,7 @@ def test_a_budget_is_not_exceeded_and_the_last_count_has_the_largest_part(
 def test_calls_ask_for_as_many_bytes_of_rows_whatever_the_outputs_are(
     dtype: Any, size: int
 ) -> None:
-    """Smaller numbers have smaller rows; all that is asked for in one call has 16 MiB."""
+    """Smaller numbers have smaller rows; one call asks for 16 MiB."""
     asked: list[int] = []
 
     def mechanism(_data: int, n: int) -> Any:
@@ -73,15 +73,15 @@ def test_calls_ask_for_as_many_bytes_of_rows_whatever_the_outputs_are(
     assert max(asked) == source.chunk == 2**24 // (4 * size)
 
 
-def test_scores_that_look_at_the_same_are_what_each_is_alone() -> None:
+def test_scores_of_shared_views_equal_the_scores_evaluated_singly() -> None:
     n = 5_000
     outputs = [rng.normal(size=(n, 4)) + mean for mean in (0.0, 0.5)]
-    for one in outputs:
-        one[rng.random((n, 4)) < 0.1] = np.nan
-    rows = [np.column_stack([np.full(n, 4.0), one]) for one in outputs]
+    for parts in outputs:
+        parts[rng.random((n, 4)) < 0.1] = np.nan
+    rows = [np.column_stack([np.full(n, 4.0), parts]) for parts in outputs]
     estimator = BoundEstimator(Claim("epsilon", 0.1), n, 0.1)
-    found = proposals(rows[0], rows[1], ["its length", *"abcd"], estimator)
-    scores = list({id(one.score): one.score for one in found}.values())
+    events = proposals(rows[0], rows[1], ["its length", *"abcd"], estimator)
+    scores = list({id(event.score): event.score for event in events}.values())
     assert len(scores) > len({tuple(map(id, score.views)) for score in scores}) > 3
     for score, together in zip(scores, evaluate(scores, rows[0]), strict=True):
         total = np.zeros(n)
@@ -93,7 +93,7 @@ def test_scores_that_look_at_the_same_are_what_each_is_alone() -> None:
 
 
 def test_of_events_that_happen_as_often_the_first_is_compared_further() -> None:
-    """But of rare ones each: a few hits do not tell that two are the same."""
+    """All rare events are kept: a few hits do not show that two events are equal."""
     kinds = {
         "first": (proposal(), PAIR, (1000.0, 900.0)),
         "like the first": (proposal(), PAIR, (1050.0, 930.0)),
@@ -104,9 +104,9 @@ def test_of_events_that_happen_as_often_the_first_is_compared_further() -> None:
         "as rare": (proposal(), PAIR, (30.0, 0.0)),
         "like the last": (proposal(), PAIR, (1010.0, 720.0)),
     }
-    found = [(one, pair) for one, pair, _ in kinds.values()]
+    events = [(event, pair) for event, pair, _ in kinds.values()]
     counts = np.array([count for *_, count in kinds.values()])
-    order = any_mechanism._drop_equal_events(range(len(kinds)), found, counts)
+    order = any_mechanism._drop_equal_events(range(len(kinds)), events, counts)
     assert [list(kinds)[i] for i in order] == [
         name for name in kinds if not name.startswith("like")
     ]
@@ -115,7 +115,7 @@ def test_of_events_that_happen_as_often_the_first_is_compared_further() -> None:
 def test_a_rare_event_that_the_first_fresh_releases_miss_is_not_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It was seen 150 times where its threshold was chosen, and has 7 of 7,500 fresh ones to show.
+    """It has 150 hits where its threshold was chosen, and 7 in 7,500 fresh releases.
 
     A wide event certifies 1, the rare one up to 4; one that never happens has no expected bound.
     """
@@ -126,20 +126,20 @@ def test_a_rare_event_that_the_first_fresh_releases_miss_is_not_given_up(
     }
     rounds: list[int] = []
 
-    def tallied(_source: Any, found: Any, n: int) -> Floats:
+    def tally(_source: Any, proposed: Any, n: int) -> Floats:
         rounds.append(n)
-        seen = {id(events[name]): n * np.array(rate) for name, rate in rates.items()}
+        hits = {id(events[name]): n * np.array(rate) for name, rate in rates.items()}
         if len(rounds) == 1:
-            seen[id(events["rare"])] *= 0
-        return np.array([seen[id(one)] for one, _ in found])
+            hits[id(events["rare"])] *= 0
+        return np.array([hits[id(event)] for event, _ in proposed])
 
-    monkeypatch.setattr(any_mechanism, "_tally_events", tallied)
+    monkeypatch.setattr(any_mechanism, "_tally_events", tally)
     estimator = BoundEstimator(Claim("epsilon", 1.0), sizes.final, 0.001, chance=3.0)
     source: Any = SimpleNamespace()
-    best, counts, seen = any_mechanism._compare_events(
-        source, [(one, PAIR) for one in events.values()], sizes, estimator
+    best, counts, trials = any_mechanism._compare_events(
+        source, [(event, PAIR) for event in events.values()], sizes, estimator
     )
     assert len(rounds) > 1
     assert rounds[0] < 0.2 * sizes.racing
     assert best[0][0] is events["rare"]
-    assert counts[0, 0] == pytest.approx(1e-3 * (seen - rounds[0]))
+    assert counts[0, 0] == pytest.approx(1e-3 * (trials - rounds[0]))

@@ -1,4 +1,4 @@
-"""Exact leakage: the laws are those of all uniforms one by one, and the bounds hold the ideal."""
+"""Exact leakage: laws equal those of all uniforms one by one, and bounds contain the ideal."""
 
 import json
 import math
@@ -33,7 +33,7 @@ def at_0_and_1(law: Law, fmt: Format) -> tuple[Law, Law]:
     return released(law, 0.0, fmt), released(law, 1.0, fmt)
 
 
-def same(a: Law, b: Law) -> bool:
+def are_equal(a: Law, b: Law) -> bool:
     return np.array_equal(a.values, b.values) and np.array_equal(a.probabilities, b.probabilities)
 
 
@@ -80,7 +80,7 @@ def test_rounding_to_any_format_is_that_of_fractions(fmt: Format, x: float) -> N
 
 
 def test_logarithm_and_cosine_in_float16_are_correctly_rounded() -> None:
-    """float64 rounds first, float16 after it; for all uniforms of 11 bits that changes nothing."""
+    """Rounding to float64 before float16 changes nothing, for all uniforms of 11 bits."""
     u = np.arange(2048) / 2048
     angles = FLOAT16.round(FLOAT16.round(math.pi) * u)
     with mpmath.workprec(120):
@@ -164,8 +164,8 @@ def test_halves_give_the_law_of_the_whole_kernel(form: str, p: int, fmt: Format)
     words = np.array(list(product(axis, repeat=4)), dtype=np.uint64).ravel()
     out = np.empty(words.size // 4)
     kernel(words, 4, p, 1.0, np.empty(words.size), out)
-    whole = laws.merged(fmt.round(out), np.full(out.size, 1 / out.size))
-    assert same(laws.own(form, 4, p, fmt), whole)
+    whole = laws.merge(fmt.round(out), np.full(out.size, 1 / out.size))
+    assert are_equal(laws.own(form, 4, p, fmt), whole)
 
 
 @pytest.mark.parametrize(("form", "n"), [("inverse", 1), ("theorem", 4), ("pairs", 4)])
@@ -174,9 +174,9 @@ def test_draws_have_the_law_of_dpnoise_s_own_sampler(form: str, n: int) -> None:
     rng = dpnoise.Generator()
     draw = rng.normal if form == "pairs" else rng.laplace
     drawn = draw(size=200_000, dtype="float16", form=form, variates=n, precision=3)
-    places = np.searchsorted(law.values, drawn.astype(np.float64))
-    np.testing.assert_array_equal(law.values[places], drawn)
-    counts = np.bincount(places, minlength=len(law.values))
+    indices = np.searchsorted(law.values, drawn.astype(np.float64))
+    np.testing.assert_array_equal(law.values[indices], drawn)
+    counts = np.bincount(indices, minlength=len(law.values))
     alarms.check_counts(counts, law.probabilities)
 
 
@@ -194,7 +194,7 @@ def test_probabilities_are_exact(fmt: Format) -> None:
 
 @pytest.mark.parametrize("distribution", [dpnoise.Laplace(), dpnoise.Gaussian()], ids=str)
 def test_longer_uniforms_tend_to_perfect_noise(distribution: Distribution) -> None:
-    """Theorem 5.1 and two pairs, rounded once: delta comes nearer to perfect noise's with p."""
+    """Theorem 5.1 and two pairs, rounded once: delta approaches that of perfect noise with p."""
     form = "theorem" if isinstance(distribution, dpnoise.Laplace) else "pairs"
     limit = delta(1.0, *at_0_and_1(laws.perfect(distribution, FLOAT16), FLOAT16))
     gaps = [
@@ -239,13 +239,13 @@ def test_theorem_5_1_in_float16_leaks_352_thousandths(theorem: tuple[Law, Law]) 
 def test_theorem_5_1_s_leak_is_of_outputs_that_a_sum_with_1_cannot_have(
     theorem: tuple[Law, Law],
 ) -> None:
-    """The sampler's holes are closed, so what is left is there at every epsilon."""
+    """The sampler has no holes here, so the rest of the leak is there at every epsilon."""
     at_0, at_1 = theorem
     impossible = ~np.isin(at_0.values, at_1.values)
     mass = at_0.probabilities[impossible].sum()
     assert mass == pytest.approx(delta(30.0, at_0, at_1), abs=1e-6)
     assert mass > 0.99 * delta(1.0, at_0, at_1)
-    # Nearly all of it no noise at all could bring about: no z of the format has fl(1 + z) = y.
+    # No noise at all could give nearly all of these outputs: no z has fl(1 + z) = y.
     sizes = FLOAT16.sizes()
     reachable = FLOAT16.round(1 + FLOAT16.round(np.concatenate([-sizes, sizes])))
     assert at_0.probabilities[~np.isin(at_0.values, reachable)].sum() > 0.99 * mass
@@ -288,9 +288,9 @@ def test_a_scale_that_is_no_power_of_two_opens_holes_again() -> None:
 
 def test_the_page_shows_what_short_words_leave_open() -> None:
     page = (Path(__file__).parents[2] / "docs" / "leakage.md").read_text()
-    found = re.findall(r"(?m)^  (\w+) \(in real arithmetic, rounded.*\n((?:    .*bits\n)+)", page)
-    assert [form for form, _ in found] == ["laplace_1", "gaussian_2"]
-    for form, lines in found:
+    tables = re.findall(r"(?m)^  (\w+) \(in real arithmetic, rounded.*\n((?:    .*bits\n)+)", page)
+    assert [form for form, _ in tables] == ["laplace_1", "gaussian_2"]
+    for form, lines in tables:
         low, high, bits = re.findall(r"([\d.]+) and ([\d.]+) by words of (\d+) bits", lines)[0]
         bounds = release_bounds(form, int(bits))
         assert (low, high) == (f"{bounds.low:.4f}", f"{bounds.high:.4f}")
@@ -323,7 +323,7 @@ def test_the_exact_release_leaks_nothing_that_16_bits_could_see() -> None:
 
 
 def test_the_ideal_of_a_fine_grid_is_the_ideal_of_real_arithmetic() -> None:
-    """Rounding can only hide, and a grid of 2^-10 hides little."""
+    """Rounding can only reduce the leak, and a grid of 2^-10 reduces it little."""
     for form, noise in (("laplace_1", "Laplace"), ("gaussian_2", "Gaussian")):
         for epsilon in (0.25, 1.0):
             bound = release_bounds(form, 2, epsilon, grid=2.0**-10)
@@ -377,10 +377,10 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("few_cases")
 def test_progress_ends_at_1() -> None:
-    told: list[float] = []
-    report.table(progress=told.append)
-    assert told == sorted(told)
-    assert told[-1] == 1.0
+    progress: list[float] = []
+    report.table(progress=progress.append)
+    assert progress == sorted(progress)
+    assert progress[-1] == 1.0
 
 
 def test_bad_arguments_are_named(

@@ -1,4 +1,4 @@
-"""Events that are learned: rows that are folded, ratios of cells, and curves through them."""
+"""Learned events: counted_numbers rows, ratios of cells, and curves through them."""
 
 import math
 import warnings
@@ -26,53 +26,53 @@ from dpnoise.auditing.learned.scores import (
     steps,
     weights,
 )
-from dpnoise.auditing.learned.views import SIDES, STEPS, Block, _marked, views_of
+from dpnoise.auditing.learned.views import SIDES, STEPS, Block, _mark_special, views_of
 from dpnoise.auditing.tuning import TUNING
 
 CERTAIN = 1 - FALSE_ALARM
 rng = np.random.default_rng()
 
 
-def folded(n: int) -> tuple[Any, Any, Any, Any, Any]:
-    """Return numbers with how often each was seen at two data sets, and all of them one by one."""
+def counted_numbers(n: int) -> tuple[Any, Any, Any, Any, Any]:
+    """Return numbers with their counts at two data sets, and all of them one by one."""
     x = np.sort(rng.choice(np.arange(2000.0), n, replace=False))
-    often0, often1 = rng.integers(1, 9, n).astype(float), rng.integers(1, 9, n).astype(float)
-    each = np.concatenate([np.repeat(x, often0.astype(int)), np.repeat(x, often1.astype(int))])
-    at0 = np.repeat([1.0, 0.0], [int(often0.sum()), int(often1.sum())])
-    return x, often0, often1, each, at0
+    count0, count1 = rng.integers(1, 9, n).astype(float), rng.integers(1, 9, n).astype(float)
+    each = np.concatenate([np.repeat(x, count0.astype(int)), np.repeat(x, count1.astype(int))])
+    at0 = np.repeat([1.0, 0.0], [int(count0.sum()), int(count1.sum())])
+    return x, count0, count1, each, at0
 
 
 @pytest.mark.parametrize("n", [3, 200, 1500])
 def test_equal_rows_are_learned_from_once_with_how_often_they_were_seen(n: int) -> None:
-    x, often0, often1, each, at0 = folded(n)
+    x, count0, count1, each, at0 = counted_numbers(n)
     ones = np.ones(len(each))
     for cells in (16, 64):
         shares = np.arange(1, cells) / cells
-        (edges,), (same,) = edges_of(x, often0 + often1, shares), edges_of(each, ones, shares)
+        (edges,), (same,) = edges_of(x, count0 + count1, shares), edges_of(each, ones, shares)
         assert edges.tolist() == same.tolist()
         for learn in (steps, rising_steps):
-            once = learn(edges, *counts(edges, cells_of(edges, x), often0, often1))
+            once = learn(edges, *counts(edges, cells_of(edges, x), count0, count1))
             one_by_one = learn(edges, *counts(edges, cells_of(edges, each), at0, 1 - at0))
             assert np.allclose(once.ratios, one_by_one.ratios)
-    assert edges_of_codes(x, often0 + often1).tolist() == edges_of_codes(each, ones).tolist()
+    assert edges_of_codes(x, count0 + count1).tolist() == edges_of_codes(each, ones).tolist()
     features = np.column_stack([x / 1000, np.sin(x)])
     each_features = np.column_stack([each / 1000, np.sin(each)])
-    fitted = weights(features, often0, often1)
+    fitted = weights(features, count0, count1)
     assert np.allclose(fitted, weights(each_features, at0, 1 - at0))
 
 
 @pytest.mark.parametrize("parts", [1, 4, 20])
 def test_weights_are_where_the_likelihood_with_its_penalty_is_highest(parts: int) -> None:
     x = rng.normal(size=(3_000, parts)) + rng.normal(size=parts)
-    often0, often1 = rng.integers(0, 9, (2, len(x))).astype(np.float64)
-    often, fitted = often0 + often1, weights(x, often0, often1)
+    count0, count1 = rng.integers(0, 9, (2, len(x))).astype(np.float64)
+    total, fitted = count0 + count1, weights(x, count0, count1)
     columns = [x, np.ones((len(x), 1))]
-    spread = [np.cov(column, aweights=often, ddof=0) for some in columns for column in some.T]
-    penalty = 1e-3 * often.sum() * np.mean(spread)
+    spread = [np.cov(column, aweights=total, ddof=0) for x in columns for column in x.T]
+    penalty = 1e-3 * total.sum() * np.mean(spread)
 
     def minus_log(w: Any) -> Any:
         z = np.hstack(columns) @ w
-        return often0 @ np.logaddexp(0, -z) + often1 @ np.logaddexp(0, z) + penalty * w @ w / 2
+        return count0 @ np.logaddexp(0, -z) + count1 @ np.logaddexp(0, z) + penalty * w @ w / 2
 
     best = optimize.minimize(minus_log, np.zeros(parts + 1), options={"gtol": 1e-3}).x
     assert np.allclose(fitted, best[:-1], atol=1e-4)
@@ -82,9 +82,9 @@ def test_a_number_is_in_the_cell_that_a_search_by_halves_finds() -> None:
     odd = [0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 5e-324, -5e-324, 1e300, -1000.0]
     for scale in (1e-300, 1.0, 2.0**60):
         numbers = scale * rng.laplace(size=2000)
-        for some in (numbers[:1], numbers[:700], np.floor(numbers), np.array(odd[:2] + odd[4:])):
-            alone = np.nextafter(some[::2], np.inf)  # With the edge before, of one number.
-            for edges in (np.append(some, np.inf), np.concatenate([some, alone, [np.inf]])):
+        for points in (numbers[:1], numbers[:700], np.floor(numbers), np.array(odd[:2] + odd[4:])):
+            ends = np.nextafter(points[::2], np.inf)  # Cells of single numbers.
+            for edges in (np.append(points, np.inf), np.concatenate([points, ends, [np.inf]])):
                 check_cells(np.unique(edges), np.append(odd, numbers))
 
 
@@ -98,10 +98,10 @@ def check_cells(edges: NDArray[np.float64], numbers: NDArray[np.float64]) -> Non
 def test_a_code_is_in_its_own_cell_and_others_are_between(spread: int) -> None:
     first = rng.integers(0, 1 << 52, 300)
     codes = np.unique(first[:, None] + rng.integers(0, spread, (300, 10))).astype(np.float64)
-    known = rng.choice(codes, len(codes) // 2, replace=False)
-    edges = edges_of_codes(known, np.ones(len(known)))
+    learned = rng.choice(codes, len(codes) // 2, replace=False)
+    edges = edges_of_codes(learned, np.ones(len(learned)))
     check_cells(edges, codes)
-    assert (cells_of(edges, known) % 2 == 1).all()
+    assert (cells_of(edges, learned) % 2 == 1).all()
 
 
 @pytest.mark.parametrize("edges", [[0.0], [5e-324, 1e-323], [-1e300, 1e300], [-np.inf, 7.0]])
@@ -110,18 +110,18 @@ def test_cells_of_few_edges_are_found(edges: list[float]) -> None:
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.int16])
-def test_special_numbers_are_marked_by_their_places(kind: type) -> None:
+def test_special_numbers_are_marked_by_their_indices(kind: type) -> None:
     points = np.array([-1000.0, 0.0, 3.0])
     column: NDArray[Any] = rng.choice([-1000, 0, 1, 2, 3], 500).astype(kind)
     if kind is np.float64:
         column[rng.random(500) < 0.2] = np.nan
         column[rng.random(500) < 0.1] = -0.0
-    place = {-1000.0: 1, 0.0: 2, 3.0: 3}
-    expected = [-1 if np.isnan(x) else place.get(x, 0) for x in column.tolist()]
-    assert _marked(column, points).tolist() == expected
+    mark = {-1000.0: 1, 0.0: 2, 3.0: 3}
+    expected = [-1 if np.isnan(x) else mark.get(x, 0) for x in column.tolist()]
+    assert _mark_special(column, points).tolist() == expected
 
 
-def test_what_several_views_look_at_is_taken_once() -> None:
+def test_a_number_that_several_views_share_is_computed_once() -> None:
     asked = []
 
     def take(block: Block) -> NDArray[np.float64]:
@@ -131,7 +131,7 @@ def test_what_several_views_look_at_is_taken_once() -> None:
     block = Block(np.zeros((3, 1)))
     assert block.of(take) is block.of(take)
     assert asked == [block]
-    views = views_of(mixed(5_000), ["its length", *"abcxyz"])
+    views = views_of(mixed_rows(5_000), ["its length", *"abcxyz"])
     one_number = [view.take for view in views if view.words == "a"]
     assert len(one_number) == 2
     assert len(set(one_number)) == 1
@@ -141,33 +141,33 @@ def test_no_number_counts_twice_in_a_sum_and_sums_of_several_kinds_cost_more() -
     estimator = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
     rows = [np.column_stack([np.full(40_000, 3.0), rng.laplace(size=(40_000, 3)) + mean])
             for mean in (0.0, 0.3)]  # fmt: skip
-    found = proposals(rows[0], rows[1], ["its length", *"abc"], estimator)
-    for one in found:
-        kinds = {view.kind for view in one.score.views}
-        assert len({view.take for view in one.score.views}) == len(one.score.views)
-        costs = [4 if step.free else 1 for step in one.score.steps]
-        assert one.cost == pytest.approx((0.02 if len(kinds) > 1 else 0.01) * sum(costs))
-    assert {1, 2} <= {len({view.kind for view in one.score.views}) for one in found}
+    events = proposals(rows[0], rows[1], ["its length", *"abc"], estimator)
+    for event in events:
+        kinds = {view.kind for view in event.score.views}
+        assert len({view.take for view in event.score.views}) == len(event.score.views)
+        costs = [4 if step.free else 1 for step in event.score.steps]
+        assert event.cost == pytest.approx((0.02 if len(kinds) > 1 else 0.01) * sum(costs))
+    assert {1, 2} <= {len({view.kind for view in event.score.views}) for event in events}
 
 
-def test_the_events_beside_the_best_are_the_best_of_those_that_are_rarer_and_likelier() -> None:
+def test_the_events_next_to_the_best_are_the_best_rarer_and_likelier_ones() -> None:
     hits = np.sort(rng.integers(0, 10_000, 60)).astype(np.float64)
     expected = rng.normal(size=60)
     expected[rng.random(60) < 0.2] = -np.inf
     rarer, likelier = 4, 3
-    places = _ladder(expected, hits, (rarer, likelier))
-    best = places[0]
+    indices = _ladder(expected, hits, (rarer, likelier))
+    best = indices[0]
     assert expected[best] == expected.max()
-    down = [place for place in places if hits[place] < hits[best]]
-    up = [place for place in places if hits[place] > hits[best]]
-    assert places == [best, *down, *up]
+    down = [index for index in indices if hits[index] < hits[best]]
+    up = [index for index in indices if hits[index] > hits[best]]
+    assert indices == [best, *down, *up]
     possible = hits[expected > -np.inf]
     assert len(down) == rarer or (possible >= TUNING.event_step * hits[[best, *down][-1]]).all()
     assert len(up) == likelier or (possible <= TUNING.event_step**-1 * hits[[best, *up][-1]]).all()
-    for last, place in pairwise([best, *down]):
-        assert expected[place] == expected[hits < TUNING.event_step * hits[last]].max()
-    for last, place in pairwise([best, *up]):
-        assert expected[place] == expected[hits > TUNING.event_step**-1 * hits[last]].max()
+    for last, index in pairwise([best, *down]):
+        assert expected[index] == expected[hits < TUNING.event_step * hits[last]].max()
+    for last, index in pairwise([best, *up]):
+        assert expected[index] == expected[hits > TUNING.event_step**-1 * hits[last]].max()
     assert _ladder(expected, hits, (0, 0)) == [best]
     assert _ladder(np.full(60, -np.inf), hits, (rarer, likelier)) == []
 
@@ -180,31 +180,32 @@ def test_an_event_that_several_scores_have_is_proposed_once() -> None:
         for probabilities in (shares, shares[::-1])
     )
     estimator = BoundEstimator(Claim("epsilon", 1.0), 100_000, 0.001)
-    found = proposals(rows0, rows1, list("abcd"), estimator)
-    again = tune([one.score for one in found], rows0, rows1, estimator)
-    for some in (found, again):
-        events = [(one.swapped, one.hits) for one in some if not one.rare]
-        assert len(events) == len(set(events)) > 3
-        expected_bounds = [one.expected_bound for one in some]
+    learned = proposals(rows0, rows1, list("abcd"), estimator)
+    tuned = tune([event.score for event in learned], rows0, rows1, estimator)
+    for events in (learned, tuned):
+        counts = [(event.swapped, event.hits) for event in events if not event.rare]
+        assert len(counts) == len(set(counts)) > 3
+        expected_bounds = [event.expected_bound for event in events]
         assert expected_bounds == sorted(expected_bounds, reverse=True)
 
 
 def test_likelier_events_are_compared_as_well_where_the_best_is_one_of_many() -> None:
-    """In few releases a rare event may look best by chance, and only rarer ones stood beside it."""
+    """In few releases a rare event may look best by chance; likelier ones must be compared too."""
     estimator, n = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.05), 20_000
     rows0, rows1 = (rng.laplace(move, 10.0, (n, 3)) for move in (0.0, 2.0))
     scores = {
-        id(one.score): one.score for one in proposals(rows0, rows1, ["a", "b", "c"], estimator)
+        id(event.score): event.score
+        for event in proposals(rows0, rows1, ["a", "b", "c"], estimator)
     }
     values = [np.unique(score(np.concatenate([rows0, rows1]))) for score in scores.values()]
-    many = [len(of_score) > TUNING.thresholds for of_score in values]
-    assert any(many)
-    assert not all(many)
-    for score, is_one_of_many in zip(scores.values(), many, strict=True):
+    exceed = [len(of_score) > TUNING.thresholds for of_score in values]
+    assert any(exceed)
+    assert not all(exceed)
+    for score, is_one_of_many in zip(scores.values(), exceed, strict=True):
         for swapped in (False, True):
-            found = tune([score], rows0, rows1, estimator)
-            best, *others = [one for one in found if one.swapped == swapped]
-            likelier = [one for one in others if one.hits[0] > best.hits[0]]
+            events = tune([score], rows0, rows1, estimator)
+            best, *others = [event for event in events if event.swapped == swapped]
+            likelier = [event for event in others if event.hits[0] > best.hits[0]]
             if is_one_of_many:
                 assert likelier or best.hits[0] > TUNING.event_step**2 * n
             else:
@@ -212,7 +213,7 @@ def test_likelier_events_are_compared_as_well_where_the_best_is_one_of_many() ->
 
 
 def test_pooled_ratios_are_those_of_the_slow_rule() -> None:
-    def slowly(c0: list[float], c1: list[float]) -> list[float]:
+    def pool_slowly(c0: list[float], c1: list[float]) -> list[float]:
         blocks: list[list[int]] = []
         for i in range(len(c0)):
             blocks.append([i])
@@ -227,17 +228,17 @@ def test_pooled_ratios_are_those_of_the_slow_rule() -> None:
 
     for n in (1, 2, 40):
         c0, c1 = rng.integers(1, 9, n).astype(float), rng.integers(1, 9, n).astype(float)
-        assert _pool_counts(c0, c1)[0].tolist() == slowly(c0.tolist(), c1.tolist())
+        assert _pool_counts(c0, c1)[0].tolist() == pool_slowly(c0.tolist(), c1.tolist())
 
 
 def test_ratios_of_one_pattern_only_rise_or_only_fall_with_the_size_of_the_rest() -> None:
     codes = np.concatenate([np.arange(24.0), 1000 + np.arange(24.0)])
     rising = 1e6 * (1 + np.arange(24) / 24)
-    rising[[5, 6]] = rising[[6, 5]]  # As chance has it.
-    often0, often1 = np.concatenate([rising, rising[::-1]]), np.full(48, 1e6)
-    edges = edges_of_codes(codes, often0 + often1)
+    rising[[5, 6]] = rising[[6, 5]]  # Chance may reverse two neighbours.
+    count0, count1 = np.concatenate([rising, rising[::-1]]), np.full(48, 1e6)
+    edges = edges_of_codes(codes, count0 + count1)
     cells = cells_of(edges, codes)
-    seen = counts(edges, cells, often0, often1)
+    seen = counts(edges, cells, count0, count1)
     learned = steps(edges, *seen, together=24).ratios[cells].reshape(2, 24)
     assert (np.diff(learned[0]) >= 0).all()
     assert (np.diff(learned[1]) <= 0).all()
@@ -258,11 +259,11 @@ def indices(ratio: float, n: int) -> NDArray[np.float64]:
     return rng.choice(20, size=n, p=p).astype(np.float64)
 
 
-def test_the_one_number_in_fifty_that_tells_something_is_found() -> None:
-    """Seen 3,000 and 1,800 times where it is chosen: 17 standard errors from equal.
+def test_the_one_informative_number_in_fifty_is_found() -> None:
+    """It has 3,000 and 1,800 hits where it is chosen: 17 standard errors from equal.
 
-    Its expected bound is 0.5 but for six standard errors of 0.03 (false alarms: 2e-9) and for the
-    tenth of it, at the most, that is put down to chance and to its cost.
+    Its expected bound is 0.5, within six standard errors of 0.03 (false alarms: 2e-9). At most a
+    tenth of it is attributed to chance and to its cost.
     """
     rows = [
         np.column_stack([np.ones(600_000), indices(ratio, 600_000)])
@@ -275,7 +276,7 @@ def test_the_one_number_in_fifty_that_tells_something_is_found() -> None:
 
 
 def test_an_event_is_the_same_by_its_score_and_in_rows_of_integers() -> None:
-    """Of one view it is a few ranges, of several a sum: both say what the score says."""
+    """The words of one view are ranges, of several a sum: both agree with the score."""
     n, parts = 20_000, 4
     estimator = BoundEstimator(Claim("epsilon", 0.1), n, 0.1)
     bits = [rng.random((n, parts)) < p for p in (0.5, np.array([0.6, 0.5, 0.5, 0.4]))]
@@ -284,29 +285,29 @@ def test_an_event_is_the_same_by_its_score_and_in_rows_of_integers() -> None:
         seen[rng.random((n, parts)) < 0.1] = np.nan
     for outputs, dtype in ((bits, np.int16), (noisy, np.float64)):
         rows: list[Any] = [
-            np.column_stack([np.full(n, parts), one]).astype(dtype) for one in outputs
+            np.column_stack([np.full(n, parts), values]).astype(dtype) for values in outputs
         ]
-        found = proposals(rows[0], rows[1], ["its length", *"abcd"], estimator)
-        assert {len(one.score.views) > 1 for one in found} == {False, True}
-        for one in found:
-            flags = one.event.holds(rows[0])
+        learned = proposals(rows[0], rows[1], ["its length", *"abcd"], estimator)
+        assert {len(proposal.score.views) > 1 for proposal in learned} == {False, True}
+        for proposal in learned:
+            flags = proposal.event.holds(rows[0])
             assert 0 <= flags.sum() <= n
-            assert flags.tolist() == one.holds(one.score(rows[0])).tolist()
-            assert flags.tolist() == one.event.holds(rows[0].astype(np.float64)).tolist()
+            assert flags.tolist() == proposal.holds(proposal.score(rows[0])).tolist()
+            assert flags.tolist() == proposal.event.holds(rows[0].astype(np.float64)).tolist()
 
 
 def test_the_steps_of_sums_that_were_released_are_learned_together() -> None:
-    """Each of ten steps tells 0.5, so that each is some 30 standard errors from nothing."""
+    """Each of ten steps changes by 0.5, which is some 30 standard errors from 0."""
     n, parts = 60_000, 10
     noise = [np.rint(rng.laplace(scale=2048, size=(n, parts))) / 1024 for _ in range(2)]
-    sums = [(one + up).cumsum(axis=1) for up, one in enumerate(noise)]
-    rows = [np.column_stack([np.full(n, float(parts)), one]) for one in sums]
+    sums = [(steps_of + up).cumsum(axis=1) for up, steps_of in enumerate(noise)]
+    rows = [np.column_stack([np.full(n, float(parts)), values]) for values in sums]
     estimator = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
-    found = proposals(rows[0], rows[1], ["its length", *"abcdefghij"], estimator)
-    assert [STEPS] * parts in [[view.kind for view in one.score.views] for one in found]
+    events = proposals(rows[0], rows[1], ["its length", *"abcdefghij"], estimator)
+    assert [STEPS] * parts in [[view.kind for view in event.score.views] for event in events]
 
 
-def mixed(n: int, parts: int = 3) -> NDArray[np.float64]:
+def mixed_rows(n: int, parts: int = 3) -> NDArray[np.float64]:
     """Rows of numbers, some of them -1000 or missing, and then of bits."""
     numbers = rng.normal(size=(n, parts))
     numbers[rng.random((n, parts)) < 0.3] = -1000.0
@@ -315,7 +316,7 @@ def mixed(n: int, parts: int = 3) -> NDArray[np.float64]:
 
 
 def test_views_of_all_parts_are_what_their_words_say() -> None:
-    rows = mixed(5_000)
+    rows = mixed_rows(5_000)
     views = {view.words: view for view in views_of(rows, ["its length", *"abcxyz"])}
     parts = rows[:, 1:]
     taken = {words: view.take(Block(rows)) for words, view in views.items()}
@@ -324,7 +325,7 @@ def test_views_of_all_parts_are_what_their_words_say() -> None:
     assert np.allclose(taken["the sum of the parts"], np.nansum(parts, axis=1))
     most = np.where(np.isnan(parts), -np.inf, parts)
     assert (taken["the place of the largest part"] == most.argmax(axis=1)).all()
-    # Rows have one code where the same special numbers stand in the same parts, and only there.
+    # Rows have equal codes if and only if the same parts have the same special numbers.
     plain = np.where(np.isnan(parts[:, :3]), 2.0, parts[:, :3] == -1000)
     for words, columns in (
         ("the pattern of the parts", np.column_stack([plain, parts[:, 3:]])),
@@ -353,12 +354,12 @@ def same_codes(columns: NDArray[np.float64]) -> NDArray[np.int64]:
 
 def test_numbers_and_bits_of_two_mechanisms_are_summed_up() -> None:
     estimator = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
-    rows = [mixed(40_000) for _ in range(2)]
-    # Numbers and bits both tell the two apart: without that, chance alone decides which are summed.
+    rows = [mixed_rows(40_000) for _ in range(2)]
+    # Numbers and bits both distinguish the data sets; otherwise chance decides which are summed.
     rows[1][:, 1:4] += 0.2 * (rows[1][:, 1:4] > -1000)
     rows[1][:, 4:] = rng.random((40_000, 3)) < 0.55
-    found = proposals(rows[0], rows[1], ["its length", *"abcxyz"], estimator)
-    assert set(SIDES) in [{view.kind for view in one.score.views} for one in found]
+    events = proposals(rows[0], rows[1], ["its length", *"abcxyz"], estimator)
+    assert set(SIDES) in [{view.kind for view in event.score.views} for event in events]
 
 
 def test_views_of_the_least_numbers_are_numbers_without_a_warning() -> None:
@@ -366,19 +367,19 @@ def test_views_of_the_least_numbers_are_numbers_without_a_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sums = [view for view in views_of(rows, ["a", "b", "c"]) if "sum" in view.words]
-        taken = [Block(rows).of(view.take) for view in sums]
+        computed = [Block(rows).of(view.take) for view in sums]
     assert len({view.words for view in sums}) >= 2
-    assert all(np.isfinite(values).all() and len(np.unique(values)) > 100 for values in taken)
+    assert all(np.isfinite(values).all() and len(np.unique(values)) > 100 for values in computed)
 
 
 def test_outputs_whose_columns_lie_apart_in_memory_are_the_same_to_an_audit() -> None:
-    def told(bit: int, n: int, order: str) -> Any:
+    def answer_in_order(bit: int, n: int, order: str) -> Any:
         flips = rng.random((n, 3)) < np.array([0.5, 0.5, 0.2])
         return np.asarray(flips ^ np.array([0, 0, bit], dtype=bool), order=order)  # type: ignore[call-overload]
 
     for order in ("C", "F"):
         report = dpnoise.audit(
-            lambda bit, n, order=order: told(bit, n, order),
+            lambda bit, n, order=order: answer_in_order(bit, n, order),
             1.0,
             neighbours=[(0, 1)],
             budget=40_000,
@@ -389,21 +390,21 @@ def test_outputs_whose_columns_lie_apart_in_memory_are_the_same_to_an_audit() ->
 
 
 def test_boosted_trees_find_what_no_view_shows() -> None:
-    """Two uniforms in the same half, or not: neither alone tells anything, nor do its bits.
+    """Two uniforms in the same half, or not: a single one and its bits reveal nothing.
 
-    They are between 3/8 and 5/8, so that they are the largest and the smallest part of twelve once
-    in 4^10 times: these two together would tell.
+    They are between 3/8 and 5/8. They are the largest and the smallest part of twelve, which would
+    reveal the bit, with probability 4^-10.
     """
     pytest.importorskip("sklearn")
 
-    def related(bit: int, n: int) -> Any:
+    def same_half(bit: int, n: int) -> Any:
         x = rng.integers(2**32, size=(n, 12)) / 2**32  # So short that the sum below is exact.
         x[:, 7] = np.where((rng.random(n) < 0.3) ^ bool(bit), x[:, 2], (x[:, 2] + 0.5) % 1)
         x[:, [2, 7]] = 3 / 8 + x[:, [2, 7]] / 4
         return x
 
     report = dpnoise.audit(
-        related,
+        same_half,
         0.1,
         neighbours=[(0, 1)],
         budget=60_000 if LONG else 30_000,

@@ -1,4 +1,4 @@
-"""Mechanisms by name: our own are not broken, every statistic is among them, and each is made."""
+"""Named mechanisms: dpnoise's are not broken, and there is one for every statistic."""
 
 import inspect
 from typing import Any
@@ -27,7 +27,7 @@ def delta_of(name: str) -> float:
 
 
 def test_our_own_mechanisms_are_not_broken_and_could_have_been() -> None:
-    """A correct one is called broken in one of 10^8 of these audits at most."""
+    """An audit calls a correct mechanism broken with probability 10^-8 at most."""
     for name in sample_cases(OWN, 4):
         report = dpnoise.audit(name, 1.0, delta_of(name), budget=1_000, confidence=CERTAIN)
         assert not report.broken, name
@@ -36,7 +36,7 @@ def test_our_own_mechanisms_are_not_broken_and_could_have_been() -> None:
 
 
 def test_every_statistic_has_its_audit() -> None:
-    """The list is what `dpnoise.statistics` offers, and what a question may ask for."""
+    """The list has all functions of `dpnoise.statistics`, and all statistics of a question."""
     offered = {
         name
         for name in set(statistics.__all__) & set(vars(functions))
@@ -61,10 +61,10 @@ def test_every_mechanism_that_selects_has_its_audit() -> None:
 
 @pytest.mark.parametrize("name", ["dpnoise.statistics.count", "dpnoise.NoisyMax"])
 def test_too_little_noise_in_our_own_is_found(name: str) -> None:
-    """Made for an epsilon of 8, and held against 1."""
+    """The mechanism is made for an epsilon of 8, and audited with a claim of 1."""
     mechanism = MECHANISMS[name]
     report = dpnoise.audit(
-        mechanism.made(8.0, 0.0), 1.0, neighbours=mechanism.neighbours[:1], budget=1_000
+        mechanism.build(8.0, 0.0), 1.0, neighbours=mechanism.neighbours[:1], budget=1_000
     )
     assert report.broken
 
@@ -72,7 +72,7 @@ def test_too_little_noise_in_our_own_is_found(name: str) -> None:
 @pytest.mark.parametrize("name", OWN)
 def test_a_mechanism_gives_as_many_outputs_as_are_asked_for_of_every_data_set(name: str) -> None:
     mechanism = MECHANISMS[name]
-    release = mechanism.made(1.0, delta_of(name))
+    release = mechanism.build(1.0, delta_of(name))
     for pair in mechanism.neighbours:
         for data in pair:
             assert len(release(data, 2)) == 2
@@ -120,7 +120,7 @@ def test_the_command_audits_and_lists_them(capsys: pytest.CaptureFixture[str]) -
         ("dpnoise.NoisyMix", {"epsilon": 1.0}, "Did you mean dpnoise.NoisyMax"),
     ],
 )
-def test_what_cannot_be_asked_of_a_name_is_told(
+def test_an_option_that_a_name_does_not_take_is_reported(
     name: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ArgumentError) as e:

@@ -1,4 +1,4 @@
-"""Targets that misbehave: each is reported as what it is, with what was certified so far."""
+"""Targets that misbehave: the error names the problem, and the findings so far are kept."""
 
 import os
 import subprocess
@@ -28,16 +28,16 @@ rng = np.random.default_rng()
 
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out forks, restarts and clocks."""
+    """Skip the side-channel checks."""
     monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
 
 
-def noisy(value: float, n: int) -> Any:
-    """Too little noise by far for a claim of 1, on whole numbers."""
+def add_noise(value: float, n: int) -> Any:
+    """Far too little noise for a claim of 1, on whole numbers."""
     return value + rng.integers(-1, 2, n).astype(np.float64)
 
 
-def fails(_value: float, _n: int) -> Any:
+def fail(_value: float, _n: int) -> Any:
     raise OSError("no entropy")
 
 
@@ -45,17 +45,17 @@ hung = threading.Event()
 
 
 class Waited(threading.Thread):
-    """A call that is waited for until it hangs: not by the clock of a machine that may be busy."""
+    """A call that waits until the target hangs, independent of the clock of a busy machine."""
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait, and leave it behind as if its time were over."""
+        """Wait, then abandon the call as after its time limit."""
         del timeout
         while self.is_alive() and not hung.is_set():
             super().join(0.01)
 
 
 @pytest.fixture
-def _waited(monkeypatch: pytest.MonkeyPatch) -> None:
+def wait_until_hung(monkeypatch: pytest.MonkeyPatch) -> None:
     hung.clear()
     ours = SimpleNamespace(Thread=Waited)
     monkeypatch.setattr(calls, "threading", ours)
@@ -64,7 +64,7 @@ def _waited(monkeypatch: pytest.MonkeyPatch) -> None:
 def hangs(value: float, n: int) -> Any:
     hung.set()
     threading.Event().wait()
-    return noisy(value, n)
+    return add_noise(value, n)
 
 
 def exits(_value: float, _n: int) -> Any:
@@ -80,7 +80,7 @@ def changes_its_shape(_value: float, n: int) -> Any:
 
 
 ODD: dict[str, tuple[Callable[[float, int], Any], str]] = {
-    "fails": (fails, "raised OSError: no entropy"),
+    "fail": (fail, "raised OSError: no entropy"),
     "hangs": (hangs, "took more than 60 s"),
     "calls sys.exit": (exits, "raised SystemExit: 3"),
     "returns NaN": (is_not_a_number, "gave a NaN or an infinity"),
@@ -88,15 +88,15 @@ ODD: dict[str, tuple[Callable[[float, int], Any], str]] = {
 }
 
 
-@pytest.mark.usefixtures("_waited")
+@pytest.mark.usefixtures("wait_until_hung")
 @pytest.mark.parametrize("odd", ODD)
 def test_a_target_that_turns_odd_is_named_and_keeps_what_was_certified(odd: str) -> None:
-    """It is well behaved until it is asked for a negative value: two pairs come before."""
+    """It fails at the first negative value: two pairs come before."""
     becomes, message = ODD[odd]
     so_far: list[list[Finding]] = []
 
     def target(value: float, n: int) -> Any:
-        return (becomes if value < 0 else noisy)(value, n)
+        return (becomes if value < 0 else add_noise)(value, n)
 
     with pytest.raises(TargetError) as e:
         dpnoise.audit(
@@ -109,7 +109,7 @@ def test_a_target_that_turns_odd_is_named_and_keeps_what_was_certified(odd: str)
     assert any(finding.broken for finding in so_far[-1])
 
 
-@pytest.mark.usefixtures("_waited")
+@pytest.mark.usefixtures("wait_until_hung")
 @pytest.mark.parametrize("odd", [odd for odd in ODD if odd != "returns NaN"])
 def test_a_mechanism_of_any_kind_that_turns_odd_is_named(odd: str) -> None:
     becomes, message = ODD[odd]
@@ -117,7 +117,7 @@ def test_a_mechanism_of_any_kind_that_turns_odd_is_named(odd: str) -> None:
         message = "changed its outputs' shape: 2 parts, not 1"
 
     def mechanism(value: int, n: int) -> Any:
-        return (noisy if n <= 64 else becomes)(value, n)
+        return (add_noise if n <= 64 else becomes)(value, n)
 
     with pytest.raises(TargetError) as e:
         dpnoise.audit(mechanism, 1.0, neighbours=[(0, 1)], budget=BUDGET)
@@ -137,7 +137,7 @@ def test_what_a_target_prints_is_no_part_of_its_releases(
     def prints(value: float, n: int) -> Any:
         print("hello")
         os.write(1, b"from C\n")
-        return noisy(value, n)
+        return add_noise(value, n)
 
     options: dict[str, Any] = {"budget": BUDGET}
     assert dpnoise.audit(prints, 1.0, pairs=[(0, 1)], attacks=["bits"], **options).broken
@@ -145,7 +145,7 @@ def test_what_a_target_prints_is_no_part_of_its_releases(
     assert "hello" in capfd.readouterr().out
 
 
-def test_a_program_that_prints_something_else_is_told() -> None:
+def test_a_program_that_prints_something_else_is_reported() -> None:
     """Its releases are what it prints: a line too many is a release too many."""
     text = "import sys; print('0.0'); [print(line, end='') for line in sys.stdin]"
     with pytest.raises(TargetError, match="wrote 2 lines, not 1"):
@@ -153,9 +153,9 @@ def test_a_program_that_prints_something_else_is_told() -> None:
 
 
 def test_children_of_a_target_do_not_audit(tmp_path: Path) -> None:
-    """A target that forks and comes back twice does not make two audits of one.
+    """A target that forks and returns twice does not start a second audit.
 
-    Once it adds noise, and once it is a mechanism of any kind.
+    The test runs it as added noise, and as a mechanism of any kind.
     """
     code = f"""
 import os
@@ -183,20 +183,20 @@ open({str(tmp_path / "done")!r}, "a").write(f"{{report.broken}}\\n")
 ONCE = """
 read line
 case "$line" in *'"n": 1}'*) ;; *) echo "once a process" >&2; exit 1 ;; esac
-case "$line" in *'"data": 1,'*) told=true ;; *) told=false ;; esac
-echo "[$told]"
+case "$line" in *'"data": 1,'*) answer=true ;; *) answer=false ;; esac
+echo "[$answer]"
 """
 
 
 @pytest.mark.skipif(not LONG, reason="it starts a thousand processes")
 def test_a_program_that_gives_one_output_a_process_is_audited() -> None:
-    """It tells its data, and refuses to give two outputs."""
+    """It reveals its data, and refuses to give two outputs."""
     program = ["sh", "-c", ONCE]
     report = dpnoise.audit(program, 1.0, neighbours=[(0, 1)], one_by_one=True, budget=1_000)
     assert report.broken
 
 
-def test_a_program_that_refuses_to_give_two_outputs_is_told() -> None:
+def test_a_program_that_refuses_to_give_two_outputs_is_reported() -> None:
     program = ["sh", "-c", ONCE]
     with pytest.raises(TargetError, match="asked for 64 outputs, gave status 1: once a process"):
         dpnoise.audit(program, 1.0, neighbours=[(0, 1)], budget=1_000)
@@ -206,32 +206,32 @@ def test_a_program_that_refuses_to_give_two_outputs_is_told() -> None:
 
 
 class Clock:
-    """A clock that a target moves, so that no test waits."""
+    """A clock that a target advances, so that no test waits."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def perf_counter(self) -> float:
-        """Return what a target has taken so far."""
+        """Return the seconds that a target has taken so far."""
         return self.now
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Put a clock in the place of the audit's own."""
+    """Replace the clock of the audit."""
     ticking = Clock()
     monkeypatch.setattr(calls, "time", ticking)
     return ticking
 
 
 def test_a_target_that_is_slow_for_each_release_is_asked_for_fewer_at_once(clock: Clock) -> None:
-    """A tenth of a second each: a call of 60 s at most is aimed at 15, which is 150 releases."""
+    """A tenth of a second each: with a limit of 60 s, a call aims at 15 s, or 150 releases."""
     asked: list[int] = []
 
     def slow(value: float, n: int) -> Any:
         asked.append(n)
         clock.now += 0.1 * n
-        return noisy(value, n)
+        return add_noise(value, n)
 
     report = dpnoise.audit(slow, 1.0, pairs=[(0, 1)], attacks=["threshold"], budget=2_000)
     assert report.broken
@@ -249,7 +249,7 @@ def test_without_a_budget_a_slow_target_is_asked_for_what_comes_in_two_minutes(
     def slow(value: float, n: int) -> Any:
         asked.append(n)
         clock.now += 0.01 * n
-        return noisy(value, n)
+        return add_noise(value, n)
 
     report = dpnoise.audit(slow, 1.0, neighbours=neighbours)
     assert report.broken
@@ -260,13 +260,13 @@ def test_without_a_budget_a_slow_target_is_asked_for_what_comes_in_two_minutes(
 def test_a_mechanism_that_takes_a_second_an_output_is_not_taken_for_one_that_hangs(
     clock: Clock,
 ) -> None:
-    """Not in its first calls either: 15 seconds are aimed at, of 60."""
+    """The first calls aim at 15 of 60 seconds, too."""
     asked: list[int] = []
 
     def slow(value: int, n: int) -> Any:
         asked.append(n)
         clock.now += 1.0 * n
-        return noisy(value, n)
+        return add_noise(value, n)
 
     assert dpnoise.audit(slow, 1.0, neighbours=[(0, 1)], budget=1_000).broken
     assert asked[0] == 1
@@ -274,13 +274,13 @@ def test_a_mechanism_that_takes_a_second_an_output_is_not_taken_for_one_that_han
 
 
 def test_a_target_that_takes_a_second_a_call_is_asked_for_all_at_once(clock: Clock) -> None:
-    """What a call takes by itself is no reason for more calls than the eight of the last count."""
+    """The time per call does not cause more calls than the eight of the last count."""
     asked: list[int] = []
 
     def slow(value: float, n: int) -> Any:
         asked.append(n)
         clock.now += 1.0
-        return noisy(value, n)
+        return add_noise(value, n)
 
     assert dpnoise.audit(slow, 1.0, pairs=[(0, 1)], attacks=["threshold"], budget=200_000).broken
     assert asked[-16:] == [6_250] * 16
@@ -299,10 +299,10 @@ def test_a_pace_is_that_of_a_release_beyond_what_a_call_takes() -> None:
     assert list(pace.parts(7, most=3)) == [3, 3, 1]
 
 
-def test_one_release_that_takes_longer_than_a_call_may_is_told() -> None:
+def test_one_release_that_takes_longer_than_a_call_may_is_reported() -> None:
     def slow(value: float, n: int) -> Any:
         time.sleep(0.5)
-        return noisy(value, n)
+        return add_noise(value, n)
 
     with pytest.raises(TargetError, match=r"slow\(0, 1\) took more than 0\.1 s"):
         dpnoise.audit(slow, 1.0, neighbours=[(0, 1)], one_by_one=True, time_limit=0.1)
@@ -311,8 +311,8 @@ def test_one_release_that_takes_longer_than_a_call_may_is_told() -> None:
 # The command -------------------------------------------------------------------------------------
 
 
-# The command without looks at forks, restarts and clocks, which start processes.
-WITHOUT_LOOKS = """
+# The command without side-channel checks, which start processes.
+WITHOUT_SIDE_CHANNEL_CHECKS = """
 import sys
 from dpnoise.auditing import additive_noise
 from dpnoise.cli import main
@@ -322,13 +322,13 @@ sys.exit(main())
 
 
 def test_the_status_of_a_pipe_that_is_closed_is_not_that_of_a_broken_target() -> None:
-    """As of `dpnoise audit ... | head -n 0`: 141, as a shell has it of a signal."""
+    """As in `dpnoise audit ... | head -n 0`: 141, the shell's status for a signal."""
     ours, theirs = os.pipe()
     os.close(ours)
     asked = ["audit", "numpy.laplace", "--epsilon", "1", "--attack", "bits", "--budget", "1000"]
     with os.fdopen(theirs, "w") as closed:
         run = subprocess.run(
-            [sys.executable, "-c", WITHOUT_LOOKS, *asked],
+            [sys.executable, "-c", WITHOUT_SIDE_CHANNEL_CHECKS, *asked],
             stdout=closed, stderr=subprocess.PIPE, check=False, text=True, timeout=300,
         )  # fmt: skip
     assert (run.returncode, run.stderr) == (141, "")

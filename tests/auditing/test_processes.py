@@ -1,4 +1,4 @@
-"""Processes: repeated noise is found where it is and nowhere else; clocks here are artificial."""
+"""Side-channel checks: they find repeated noise and timing only; clocks are simulated."""
 
 import math
 import os
@@ -105,11 +105,11 @@ def test_a_child_that_dies_or_hangs_is_reported_and_leaves_no_process(
     children: list[int] = []
     fork = os.fork
 
-    def remembered() -> int:
+    def fork_and_note() -> int:
         children.append(fork())
         return children[-1]
 
-    monkeypatch.setattr(os, "fork", remembered)
+    monkeypatch.setattr(os, "fork", fork_and_note)
     with pytest.raises(ProcessError, match=r"A forked child ended its process with status 1\."):
         forked(only_in_children(lambda: os._exit(1)))
     with pytest.raises(ProcessError, match=r"gave no answer in 0\.1 s, and was killed"):
@@ -140,9 +140,9 @@ def test_a_program_that_fails_or_hangs_is_reported() -> None:
 
 
 class Clockwork:
-    """A target and its clock: each release takes as long as `cost(noise, call)` says.
+    """A target and its clock: a release takes the time `cost(noise, call)`.
 
-    The machine's load comes on top, call by call, the target's and others: `load[call]`.
+    The load of the machine, `load[call]`, is added for each call, of the target and of others.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Clockwork:
         self.target = wrap(self.release, "clockwork")
 
     def release(self, value: float, n: int) -> Floats:
-        """Release the value, and set the clock forward."""
+        """Release the value, and advance the clock."""
         noise = self.rng.laplace(size=n)
         self.calls += 1
         self.now += 1000 + round(self.cost(float(noise[0]), self.calls))
@@ -167,9 +167,9 @@ class Clockwork:
             self.now += round(self.load[self.reads // 2 % len(self.load)])
         return self.now // self.tick * self.tick
 
-    def seen(self, look: Callable[..., Observation], n: int = 2000) -> Observation:
-        """Look at the target with its own clock."""
-        return look(self.target, 5.0, n=n, clock=self.clock)
+    def check(self, run: Callable[..., Observation], n: int = 2000) -> Observation:
+        """Run a check on the target with its simulated clock."""
+        return run(self.target, 5.0, n=n, clock=self.clock)
 
 
 def jitter() -> float:
@@ -177,18 +177,18 @@ def jitter() -> float:
 
 
 def test_time_that_grows_with_the_noise_is_found_through_jitter() -> None:
-    seen = Clockwork(lambda noise, _: 100 * abs(noise) + jitter()).seen(timed)
+    seen = Clockwork(lambda noise, _: 100 * abs(noise) + jitter()).check(timed)
     assert seen.found
     assert seen.measured["correlation"] > 0.2
     assert seen.measured["noise_when_slow"] > seen.measured["noise_otherwise"]
 
 
 def test_time_of_every_other_call_is_found_through_jitter() -> None:
-    """It tells the two kinds apart with probability 1 - exp(-1)/2, which is 0.816.
+    """It distinguishes the two kinds with probability 1 - exp(-1)/2, which is 0.816.
 
     In a third of 2,000 releases that is measured with a standard deviation below 0.023.
     """
-    seen = Clockwork(lambda _, call: 100 * (call % 2) + jitter()).seen(phased)
+    seen = Clockwork(lambda _, call: 100 * (call % 2) + jitter()).check(phased)
     assert seen.found
     assert "is slower" in seen.words
     assert seen.measured["least"] == pytest.approx(0.816, abs=0.14)
@@ -196,13 +196,13 @@ def test_time_of_every_other_call_is_found_through_jitter() -> None:
 
 def test_jitter_alone_is_not_accused() -> None:
     clockwork = Clockwork(lambda _noise, _call: jitter())
-    for look in (timed, phased):
-        check_probability(clockwork.seen(look).measured["p_value"])
+    for run in (timed, phased):
+        check_probability(clockwork.check(run).measured["p_value"])
 
 
 def test_constant_time_is_not_accused() -> None:
     clockwork = Clockwork(lambda _noise, _call: 0.0)
-    assert not any(clockwork.seen(look).found for look in (timed, phased))
+    assert not any(clockwork.check(run).found for run in (timed, phased))
 
 
 def test_a_small_difference_of_phase_is_measured_and_not_accused() -> None:
@@ -210,13 +210,13 @@ def test_a_small_difference_of_phase_is_measured_and_not_accused() -> None:
 
     That is 0.548, and in 20,000 releases it is measured with a standard deviation of 0.004.
     """
-    seen = Clockwork(lambda _, call: 10 * (call % 2) + jitter()).seen(phased, n=20_000)
+    seen = Clockwork(lambda _, call: 10 * (call % 2) + jitter()).check(phased, n=20_000)
     assert seen.measured["p_value"] < 1e-8
     assert abs(seen.measured["odd_slower"] - 0.5) == pytest.approx(0.048, abs=0.024)
     assert not seen.found
 
 
-CALLS = 3 * 2000  # Of each round one is the target's, one a control's, one of either.
+CALLS = 3 * 2000  # Each round calls the target, the control, and one of the two.
 EXTRA = np.random.default_rng().exponential(100.0, CALLS)
 LOADS = {
     "every other call is slow": 400.0 * (np.arange(CALLS) % 2),
@@ -232,7 +232,7 @@ LOADS = {
 
 @pytest.mark.parametrize("load", [*LOADS, "a clock that ticks seldom"])
 def test_a_busy_machine_is_not_accused_of_keeping_gaussians(load: str) -> None:
-    """A coin tells which releases are odd, and a load that does not know it gives uniform p-values.
+    """A coin decides which releases are odd; a load independent of it gives uniform p-values.
 
     A third of 2,000 releases, at a standard deviation of 0.023, gives more than 60 % with
     probability 10^-5, and all three thirds do so with 10^-15.
@@ -243,7 +243,7 @@ def test_a_busy_machine_is_not_accused_of_keeping_gaussians(load: str) -> None:
             lambda *_: jitter() if ticks else 0.0,
             EXTRA if ticks else LOADS[load],
             tick=500 if ticks else 1,
-        ).seen(phased)
+        ).check(phased)
         for _ in range(6)
     ]
     assert not any(look.found for look in looks)
@@ -252,7 +252,7 @@ def test_a_busy_machine_is_not_accused_of_keeping_gaussians(load: str) -> None:
 
 
 def test_a_machine_that_treats_a_control_alike_is_not_accused() -> None:
-    """Its clock knows the coins: it goes by how often the target was called, whoever is timed."""
+    """Its clock depends on the coins: it advances with each call of the target."""
     clockwork = Clockwork(lambda *_: jitter())
 
     def clock() -> int:
@@ -268,11 +268,11 @@ def test_a_machine_that_treats_a_control_alike_is_not_accused() -> None:
 
 
 def test_what_one_of_three_repeats_does_not_show_is_not_accused() -> None:
-    """The last third is like jitter: above 60 % with probability 10^-5, hence 6,000 releases."""
+    """The last third is jitter: above 60 % with probability 10^-5, because of 6,000 releases."""
     n = 6000
     early = 100 + 1.5 * n * 0.6  # The target is called one and a half times in a round.
     clockwork = Clockwork(lambda _, call: 300 * (call % 2) * (call < early) + jitter())
-    seen = clockwork.seen(phased, n=n)
+    seen = clockwork.check(phased, n=n)
     assert seen.measured["p_value"] < 1e-8
     assert max(seen.measured["odd_slower"], 1 - seen.measured["odd_slower"]) > 0.6
     assert seen.measured["least"] < 0.6
@@ -280,7 +280,7 @@ def test_what_one_of_three_repeats_does_not_show_is_not_accused() -> None:
 
 
 class Counted(random.Random):
-    """A Mersenne Twister, and a clock that goes on by 100 for each uniform that it gives."""
+    """A Mersenne Twister, and a clock that advances by 100 for each uniform drawn."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -288,7 +288,7 @@ class Counted(random.Random):
         self.stored: float | None = None
 
     def random(self) -> float:
-        """Give the next uniform."""
+        """Return the next uniform."""
         self.now += 100
         return super().random()
 
@@ -316,7 +316,7 @@ class Counted(random.Random):
         ("inverse", lambda rng: -math.log(1 - rng.random())),
     ],
 )
-def test_who_keeps_a_gaussian_is_told_by_the_uniforms_that_a_call_draws(
+def test_the_uniforms_that_a_call_draws_show_which_sampler_keeps_a_gaussian(
     name: str, draw: Callable[[Counted], float]
 ) -> None:
     rng = Counted()

@@ -1,4 +1,4 @@
-"""Targets: adapters that add the noise they name, and answers that are checked before use."""
+"""Targets: adapters add the noise they name, and their answers are checked before use."""
 
 import math
 import random
@@ -15,14 +15,14 @@ from dpnoise.auditing.targets import Target, TargetError, adapters, named, names
 from dpnoise.core.errors import ArgumentError, MissingExtraError
 from dpnoise.release.calibration import gaussian_scale
 
-# Those that need nothing but what dpnoise itself depends on.
+# Targets that need only the dependencies of dpnoise.
 AT_HAND = [
     name
     for name, adapter in adapters.ADAPTERS.items()
     if adapter.package in {None, "numpy", "scipy", "dpnoise"}
 ]
 LAWS = {"laplace": dpnoise.Laplace, "gaussian": dpnoise.Gaussian}
-# How far the law of short uniforms is from these, at most.
+# The largest distance of the law of short uniforms from the distribution.
 OFF = {"paper.theorem.8bits": 2.0**-7, "paper.gaussian.12bits": 2.0**-10}
 
 
@@ -155,14 +155,14 @@ def test_an_exception_of_dpnoise_itself_is_not_wrapped() -> None:
 
 
 def test_a_function_is_wrapped_under_its_name_and_claims() -> None:
-    def released(value: float, n: int) -> Any:
+    def repeat_value(value: float, n: int) -> Any:
         return [value] * n
 
-    target = wrap(released, epsilon=0.5, sensitivity=2.0)
-    assert target.name.endswith("released")
+    target = wrap(repeat_value, epsilon=0.5, sensitivity=2.0)
+    assert target.name.endswith("repeat_value")
     assert (target.noise, target.scale) == ("laplace", 4.0)
     assert target(3.0, 2).tolist() == [3.0, 3.0]
-    gaussian = wrap(released, "g", "gaussian", epsilon=0.5, delta=1e-9)
+    gaussian = wrap(repeat_value, "g", "gaussian", epsilon=0.5, delta=1e-9)
     assert (gaussian.name, gaussian.scale) == ("g", gaussian_scale(0.5, 1e-9, 1.0))
 
 

@@ -27,7 +27,7 @@ PEERS = [
 def make_mechanism(name: str, epsilon: float = 1.0) -> dpnoise.auditing.targets.mechanisms.Outputs:
     """Return a mechanism, or skip the test if its library is not installed."""
     try:
-        return MECHANISMS[name].made(epsilon, DELTA)
+        return MECHANISMS[name].build(epsilon, DELTA)
     except MissingExtraError as error:
         pytest.skip(str(error))
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpnoise.auditing.attacks.sensitivity import Sensitivity, changed, sum_target
+from dpnoise.auditing.attacks.sensitivity import Sensitivity, find_neighbours, sum_target
 
 
 def test_diffprivlib_s_sum_distinguishes_two_neighbours() -> None:
@@ -15,7 +15,7 @@ def test_diffprivlib_s_sum_distinguishes_two_neighbours() -> None:
     The sums differ by 32; noise of scale 1/2 exceeds half of that once in 10^14.
     """
     tools = pytest.importorskip("diffprivlib.tools")
-    neighbours = changed(np.sum, rows=2**18)
+    neighbours = find_neighbours(np.sum, rows=2**18)
 
     def release(data: Any, n: int) -> Any:
         bounds = (neighbours.lower, neighbours.upper)
@@ -30,7 +30,7 @@ def test_opendp_s_sensitivity_covers_the_rounding_of_its_sum() -> None:
     """A changed row is two steps of its metric; the gap of np.sum is within its map."""
     opendp = pytest.importorskip("opendp.prelude")
     opendp.enable_features("contrib")
-    neighbours = changed(np.sum, rows=2**18)
+    neighbours = find_neighbours(np.sum, rows=2**18)
     rows = neighbours.data[0].size
     bounds = (neighbours.lower, neighbours.upper)
     domain = opendp.vector_domain(opendp.atom_domain(bounds=bounds, nan=False), size=rows)

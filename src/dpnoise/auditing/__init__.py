@@ -1,4 +1,4 @@
-"""What can be proved against an implementation of noise."""
+"""Audits of noise and of mechanisms: attacks, and the epsilon that they certify."""
 
 from collections.abc import Callable, Iterable
 from importlib import import_module
@@ -23,7 +23,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # They bring SciPy, and `import dpnoise` must not.
+    # These modules import SciPy, and `import dpnoise` must not.
     if name in {"attacks", "leakage", "targets"}:
         return import_module(f"dpnoise.auditing.{name}")
     if name in __all__:
@@ -58,14 +58,14 @@ def audit(  # noqa: PLR0913 - the options of an audit, which `AuditOptions` hold
     progress: Callable[[float, str], object] | None = None,
     watch: Callable[[list["Finding"]], object] | None = None,
 ) -> "Report":
-    """Attack a target in every way implemented here, and certify what it spends at least.
+    """Attack a target in every way implemented here, and certify a lower bound on its epsilon.
 
-    Events are chosen on some releases and counted in fresh ones, and exact limits give an epsilon
-    that the target is not below: wrong with probability 1 - confidence at most, for the whole
-    report. That nothing was found proves nothing.
+    Events are chosen on some releases and counted in fresh ones. Exact limits on the counts give an
+    epsilon that the target exceeds. All bounds of a report hold together, except with probability
+    1 - confidence. A report without findings proves nothing.
 
     Without `neighbours` the target adds noise to a number, and every attack on such noise is tried.
-    With them it is a mechanism of any kind, and events are learned from its outputs.
+    With `neighbours` it is a mechanism of any kind, and events are learned from its outputs.
 
     Parameters
     ----------
@@ -78,45 +78,44 @@ def audit(  # noqa: PLR0913 - the options of an audit, which `AuditOptions` hold
         "n": ...}, and writes n of them. An output is a number, a text, None, or a tuple, list
         or array of these.
     epsilon, delta, sensitivity
-        What the target claims.
+        The claim of the target.
     mu, rho
-        What it claims in the place of epsilon: Gaussian or zero-concentrated differential privacy.
+        The claim in the place of epsilon: Gaussian or zero-concentrated differential privacy.
     curve
-        Hold the target against the whole curve of Gaussian noise that has this epsilon at this
-        delta; what is certified is a mu.
+        Compare the target with the whole privacy curve of Gaussian noise that has this epsilon at
+        this delta. The certified bound is then a mu.
     neighbours
         Pairs of neighbouring data sets, [(a, b), ...]; or a relation: "vector", answers to queries
         that each move by at most the sensitivity, or "rows", one row added, removed or replaced.
     data
         The rows that "rows" starts from: a list, an array or a frame. By default zeros and ones.
     size
-        How many answers a "vector" has.
+        The number of answers in a "vector".
     attacks
         Names or attacks; by default all that apply to any target that adds noise.
     pairs
         The pairs of values to try, each at most the sensitivity apart; by default some around zero,
-        fractional, negative and large. "whole" leaves out those that are no multiples of the
-        sensitivity, for counts: integer noise does not hide a fraction.
+        fractional, negative and large. "whole" keeps only multiples of the sensitivity, for counts:
+        integer noise does not hide a fraction.
     one_by_one
-        Ask for one release a call, for targets whose releases of one call depend on each other.
+        Ask for one release per call, for targets whose releases of one call depend on each other.
     boosting
         Learn events of a mechanism by gradient boosted trees as well; needs the extra `learning`.
     budget
-        How many releases to ask for; at least 1,000. By default 480,000 of added noise and 2
-        million of other mechanisms, and up to 16 times as many where the claim needs them, but no
-        more than come in two minutes. Looks at forks, restarts and time ask for some thousands
-        more.
+        The number of releases to ask for; at least 1,000. The default is 480,000 for added noise
+        and 2 million for other mechanisms. Where the claim needs more, the default grows up to 16
+        times, within two minutes. The side-channel checks ask for some thousands more.
     confidence
         The probability that no certified bound of the report is too large.
     scale
-        The scale of the noise, where it is another than epsilon, delta and sensitivity ask for.
+        The scale of the noise, if it does not follow from epsilon, delta and sensitivity.
     time_limit
         The most seconds that one call of the target may take.
     seed
-        Of the auditor's own coins, of which the target must not know. With one, and a budget, the
-        same releases give the same report: the target has noise of its own.
+        The seed of the auditor's random choices, which the target must not know. With a seed and a
+        budget, the same releases give the same report; the noise of the target is not seeded.
     progress
-        Called with the part that is done, and what is being done.
+        Called with the completed fraction, and with a text about the current step.
     watch
         Called with the findings so far, whenever there are new ones.
 
@@ -127,7 +126,7 @@ def audit(  # noqa: PLR0913 - the options of an audit, which `AuditOptions` hold
     >>> report.broken, report.epsilon_lower > 3
     (True, True)
 
-    The largest of three noisy answers, with the noise for its place alone:
+    The largest of three noisy answers, with noise that would suffice for the index only:
 
     >>> import numpy as np
     >>> rng = np.random.default_rng()

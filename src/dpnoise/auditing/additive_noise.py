@@ -1,15 +1,18 @@
 """Audits noise that is added to a number: every attack at every pair, then the best once more.
 
-For each pair of values, each attack sees releases of its own and fixes an event for each of the two
-directions. Then, and only then, n fresh releases of each value are drawn, n fixed in advance, and
-all events of the pair are counted in them, at half of the audit's error. The attacks that did best
-at the best pair then choose again, on more releases, and the best events are counted in more fresh
-ones, at the other half of the error (see `counting`). By the union bound, no certified bound of the
-report is too large except with probability 1 - confidence, however the attacks chose.
+1. For each pair of values, each attack fixes an event for each of the two directions, on releases
+   that are not counted.
+2. Only then n fresh releases of each value are drawn, with n fixed in advance. All events of the
+   pair are counted in them, at half of the audit's error.
+3. The best attacks at the best pair choose again, on more releases.
+4. The best events are counted in more fresh releases, at the other half of the error (see
+   `counting`).
 
-All of it holds for independent releases. They are tested for that, and a target that gives the same
-ones twice, or ones that depend on each other, is refused: its noise is private or not, but nothing
-can be counted in it.
+By the union bound all certified bounds of the report hold, except with probability 1 - confidence,
+however the attacks chose.
+
+This assumes independent releases, and an audit tests for independence. It rejects a target that
+repeats its releases, or whose releases depend on each other: counts of such releases prove nothing.
 """
 
 import time
@@ -37,7 +40,7 @@ from dpnoise.auditing.counting import (
     needed_trials,
 )
 from dpnoise.auditing.learned.events import proposals
-from dpnoise.auditing.learned.expected_bounds import leading
+from dpnoise.auditing.learned.expected_bounds import best_proposals
 from dpnoise.auditing.neighbours import SEARCH, pairs_of_values, search
 from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.processes import observations
@@ -65,15 +68,15 @@ _METHOD: Final = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked for, and what is fixed before the first release."""
+    """The options of an audit, and the numbers fixed before the first release."""
 
     options: AuditOptions
-    first_error: float  # Of each bound at every pair.
-    last_error: float  # Of each bound at the best pair.
-    size: int  # Releases of each value of a pair: this many to choose on, as many to measure.
-    again: int  # Releases of each value of the best pair to choose on once more.
-    final: int  # Releases of each value of the best pair to measure.
-    fixed: bool  # Whether `final` is the most that may be drawn.
+    first_error: float  # Error of each bound at every pair.
+    last_error: float  # Error of each bound at the best pair.
+    size: int  # Releases of each value of a pair, once to choose events and once to count them.
+    again: int  # Releases of each value of the best pair to choose events again.
+    final: int  # Releases of each value of the best pair for the last count.
+    fixed: bool  # Whether `final` may not grow.
 
     @classmethod
     def of(cls, options: AuditOptions, budget: int | None, pairs: int, attacks: int) -> "Plan":
@@ -92,7 +95,7 @@ class Plan:
 
     @property
     def estimator(self) -> BoundEstimator:
-        """Estimates the bounds of the events of the last count."""
+        """The estimator of the bounds that the last count will certify."""
         return BoundEstimator(self.options.claim, self.final, self.last_error)
 
 
@@ -103,14 +106,14 @@ def audit_added_noise(target: object, options: AuditOptions) -> Report:
     started = time.perf_counter()
     resolved = _resolve(target, options)
     attacks = options.attacks_on(resolved.noise)
-    # A command has its time limit already, and is ended by it.
+    # A command is killed after its time limit anyway.
     by_command = isinstance(target, list | tuple)
     caller = resolved if by_command else with_time_limit(resolved, options.time_limit)
     caller = targets.one_by_one(caller) if options.one_by_one else caller
     pairs, budget, searched = _pairs_and_budget(caller, options, may_search=not by_command)
     plan = Plan.of(options, budget, len(pairs), len(attacks))
     findings, skipped, final = _find_and_count(caller, attacks, pairs, plan)
-    options.progress(1.0, "looking at forks, restarts and time")
+    options.progress(1.0, "running side-channel checks")
     method = (_SEARCH_WORDS if searched else "") + _METHOD.format(
         size=plan.size,
         events=2 * len(attacks) * len(pairs),
@@ -138,7 +141,7 @@ def audit_added_noise(target: object, options: AuditOptions) -> Report:
 
 
 def _resolve(target: object, options: AuditOptions) -> Target:
-    """Make a target of what was given, with the scale that attacks are told."""
+    """Make a target of the argument, with the scale that attacks assume."""
     epsilon, scale = options.epsilon, options.scale
     if epsilon is None:
         epsilon, scale = 1.0, scale or TUNING.default_scale
@@ -150,18 +153,18 @@ def _resolve(target: object, options: AuditOptions) -> Target:
 def _pairs_and_budget(
     caller: Target, options: AuditOptions, *, may_search: bool
 ) -> tuple[list[Pair], int | None, int]:
-    """Return the pairs to try, how many releases to ask for, and how many a search for pairs took.
+    """Return the pairs to try, the budget of releases, and the releases that a search took.
 
-    No budget means the default one, which may be raised.
+    None as a budget means the default one, which may grow.
     """
-    pairs = given = options.value_pairs
-    if not given:
+    pairs = user_pairs = options.value_pairs
+    if not user_pairs:
         dtype = caller(0.0, 1).dtype
         pairs = pairs_of_values(options.sensitivity, dtype, whole=options.whole)
     default = TUNING.noise_budget
     budget = options.budget or affordable_budget(lambda n: caller(pairs[0][0], n), default)
     enough = (budget or default) >= TUNING.least_budget_per_search * SEARCH
-    if given or not may_search or not enough:
+    if user_pairs or not may_search or not enough:
         return pairs, budget, 0
     dtype = caller(0.0, 1).dtype
     odd_pairs = search(caller, options.sensitivity, dtype, whole=options.whole)
@@ -171,23 +174,23 @@ def _pairs_and_budget(
 def _find_and_count(
     target: Target, attacks: Sequence[Attack], pairs: Sequence[Pair], plan: Plan
 ) -> tuple[list[Finding], dict[str, str], int]:
-    """Return the best finding of each attack, what was skipped, and how many were counted last.
+    """Return the best finding of each attack, the skipped attacks, and the trials counted last.
 
-    The largest bound is first. Where no attacks were asked for, events are learned as well.
+    The largest bound comes first. If no attacks were requested, events are learned as well.
     """
     options = plan.options
-    knowing = [_with_estimator(attack, plan.estimator) for attack in attacks]
+    prepared = [_with_estimator(attack, plan.estimator) for attack in attacks]
     findings: list[Finding] = []
     candidates: list[Candidate] = []
     skipped: dict[str, str] = {}
     misfits: set[str] = set()
     for done, pair in enumerate(pairs):
         options.progress(done / (2 * len(pairs)), f"{pair[0]:g} against {pair[1]:g}")
-        fitting = [attack for attack in knowing if attack.name not in misfits]
+        fitting = [attack for attack in prepared if attack.name not in misfits]
         for candidate, finding in _try_pair(target, fitting, pair, plan, skipped, misfits):
             candidates.append(candidate)
             findings.append(finding)
-        # A model that is wrong at one pair is wrong: at others it may only not show.
+        # A model that fails at one pair is wrong everywhere: other pairs may not show it.
         findings = [finding for finding in findings if finding.attack not in misfits]
         options.watch(_best_of_each(findings))
     candidates = [candidate for candidate in candidates if candidate.attack not in misfits]
@@ -204,7 +207,7 @@ def _find_and_count(
 
 
 def _with_estimator(attack: Attack, estimator: BoundEstimator) -> Attack:
-    """Give an attack the estimator of its events, if it has a field for it."""
+    """Set the estimator of an attack, if it has a field for it."""
     if any(field.name == "estimator" for field in fields(attack)):
         return replace(attack, estimator=estimator)  # type: ignore[call-arg]
     return attack
@@ -223,7 +226,7 @@ def _best_of_each(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _replay(target: Target, seen: Mapping[float, Releases]) -> Target:
-    """Return a target that gives what was seen before it draws anything new."""
+    """Return a target that repeats the releases already seen before it draws new ones."""
 
     def replay(value: float, n: int) -> Releases:
         return seen[value][:n] if n <= len(seen.get(value, ())) else target(value, n)
@@ -240,7 +243,7 @@ def _try_pair(
     misfits: set[str],
 ) -> list[tuple[Candidate, Finding]]:
     """Fix all events of a pair of values in both directions, then count them in fresh releases."""
-    # What an attack may see is drawn once, and given to all: they choose, they do not measure.
+    # All attacks choose on the same releases, which are not counted.
     seen = {value: target(value, plan.size) for value in pair}
     replayed = _replay(target, seen)
     candidates: list[Candidate] = []
@@ -248,8 +251,8 @@ def _try_pair(
         for values in (pair, pair[::-1]):
             event = _fix_event(attack, replayed, values, plan.size, skipped)
             if event is not None and event.applies:
-                what = attack.name, attack.access, event, values, values
-                candidates.append(Candidate(*what, finder=attack))
+                arguments = attack.name, attack.access, event, values, values
+                candidates.append(Candidate(*arguments, finder=attack))
             if event is not None and not event.fits:
                 misfits.add(attack.name)
     fresh = {value: draw_fresh(target, value, seen[value]) for value in pair}
@@ -267,7 +270,7 @@ def _rows(releases: Releases) -> Floats:
 def _fix_event(
     attack: Attack, target: Target, values: Pair, n: int, skipped: dict[str, str]
 ) -> Event | None:
-    """Return an attack's event, or note why there is none."""
+    """Return an attack's event, or None and note the reason in `skipped`."""
     try:
         event = attack.event(target, *values, n)
     except TargetError:
@@ -290,20 +293,20 @@ def _certify(
 def _choose_again(
     target: Target, tried: Sequence[Candidate], plan: Plan
 ) -> tuple[list[Candidate], int]:
-    """Let the best attacks at the best pair choose on more releases, and return the best events.
+    """Let the best attacks at the best pair choose on more releases; return the best events.
 
-    With them comes the number of releases that they are to be counted in.
+    The second result is the number of releases for the last count.
     """
     estimator = plan.estimator
-    best_there = _best_pair(target, tried, plan)
-    pair = best_there[0].data
+    at_best_pair = _best_pair(target, tried, plan)
+    pair = at_best_pair[0].data
     choosing, holding = plan.again // 3, plan.again // 6
     started = time.perf_counter()
     seen = {value: target(value, choosing) for value in pair}
     seconds_each = (time.perf_counter() - started) / (2 * choosing)
     held_out = {value: target(value, holding) for value in pair}
     candidates: list[Candidate] = []
-    for candidate in best_there:
+    for candidate in at_best_pair:
         candidates.append(candidate)
         if candidate.finder is None:
             continue
@@ -322,9 +325,9 @@ def _choose_again(
 
 
 def _best_pair(target: Target, tried: Sequence[Candidate], plan: Plan) -> list[Candidate]:
-    """Compare the best pairs in more releases, and return the best events of the best of them.
+    """Compare the best pairs in more releases, and return the best events of the best pair.
 
-    The first pair, whose values are as far apart as they may be, is always among them.
+    The first pair is always compared, because its values differ by the whole sensitivity.
     """
 
     def loss(candidate: Candidate) -> float:
@@ -339,8 +342,8 @@ def _best_pair(target: Target, tried: Sequence[Candidate], plan: Plan) -> list[C
         releases = {value: target(value, plan.again // (2 * compared)) for value in pair}
         at_pair = [candidate for candidate in ranked if set(candidate.data) == set(pair)]
         for candidate in at_pair[: TUNING.attacks_choosing_again]:
-            more = candidate.count_in(releases)
-            counts = [a + b for a, b in zip(candidate.counts, more.counts, strict=True)]
+            fresh = candidate.count_in(releases)
+            counts = [a + b for a, b in zip(candidate.counts, fresh.counts, strict=True)]
             again.append(replace(candidate, counts=(counts[0], counts[1])))
     again.sort(key=loss)
     best = set(again[0].data)
@@ -350,15 +353,15 @@ def _best_pair(target: Target, tried: Sequence[Candidate], plan: Plan) -> list[C
 def _learn_events(
     pair: Pair, seen: Mapping[float, Releases], estimator: BoundEstimator
 ) -> list[Candidate]:
-    """Return events that were learned without knowing that noise was added."""
+    """Learn events from the releases only, without assuming that noise was added."""
     rows0, rows1 = (_with_lengths(seen[value]) for value in pair)
-    wary = replace(estimator, chance=TUNING.chance_of_many)
-    learned = proposals(rows0, rows1, ["its length", "y"], wary)
+    cautious = replace(estimator, chance=TUNING.chance_of_many)
+    learned = proposals(rows0, rows1, ["its length", "y"], cautious)
     events = [
-        (_of_numbers(proposal.event), pair[::-1] if proposal.swapped else pair)
-        for proposal in leading(learned, TUNING.attacks_choosing_again)
+        (_event_of_numbers(proposal.event), pair[::-1] if proposal.swapped else pair)
+        for proposal in best_proposals(learned, TUNING.attacks_choosing_again)
     ]
-    # Whatever the noise, a target may let the value itself through.
+    # Whatever the noise, a target may release the value itself.
     events += [
         (Event(f"y is exactly {values[0]:g}", partial(np.equal, values[0])), values)
         for values in (pair, pair[::-1])
@@ -370,8 +373,8 @@ def _with_lengths(releases: Releases) -> Floats:
     return np.column_stack([np.ones(len(releases)), releases])
 
 
-def _of_numbers(event: Event) -> Event:
-    """Return an event of rows as one of numbers."""
+def _event_of_numbers(event: Event) -> Event:
+    """Turn an event of rows into an event of numbers."""
 
     def holds(y: Releases) -> Flags:
         return event.holds(_with_lengths(y))

@@ -1,4 +1,4 @@
-"""How an audit calls its target: for so long and no longer, and for releases that are new."""
+"""Calls of an audit's target: with a time limit, in parts that fit it, and for fresh releases."""
 
 import math
 import os
@@ -16,18 +16,20 @@ from dpnoise.auditing.tuning import TUNING
 
 _Result = TypeVar("_Result")
 
-_MANY: Final = 30.0  # Of exp(30) orders, independent releases do not repeat one by chance.
-_PATIENCE: Final = 120.0  # Seconds that an audit may take for its releases, if nobody says.
-_TIMED: Final = 64  # Releases by which that is foreseen.
-_WHY: Final = "An audit counts releases that are independent of each other."
+# Logarithm of the number of orders above which independent releases do not repeat one by chance.
+_LOG_ORDERS: Final = 30.0
+# Seconds that drawing the releases may take if the caller gives no budget.
+_DRAWING_SECONDS: Final = 120.0
+_TIMED_RELEASES: Final = 64  # Releases that are timed to predict the total time.
+_REASON: Final = "An audit counts releases that are independent of each other."
 
 
 class Pace:
-    """How much one call may ask for, by how long the calls before took.
+    """Sizes of calls that fit a time limit, estimated from the times of earlier calls.
 
-    A target that takes so long for each release is asked for a part of them at a time, so that it
-    is not taken for one that hangs. What a call takes by itself, however much it is asked for,
-    shows in a shorter and a longer one. A call may take `seconds`, and a quarter is aimed at.
+    A slow target is asked for a part of the releases at a time, so that it does not look like one
+    that hangs. A short and a long call separate the time per release from the time per call. A call
+    may take `seconds`; the estimate aims at a quarter of that.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -46,16 +48,16 @@ class Pace:
         self._calls[n] = seconds
 
     def each(self) -> float:
-        """Return the seconds that one release takes more than none."""
+        """Return the seconds per release, without the time that every call takes."""
         if not self._calls:
             return 0.0
-        few, many = min(self._calls), max(self._calls)
-        if few == many:
-            return self._calls[few] / few
-        return max(0.0, self._calls[many] - self._calls[few]) / (many - few)
+        least, most = min(self._calls), max(self._calls)
+        if least == most:
+            return self._calls[least] / least
+        return max(0.0, self._calls[most] - self._calls[least]) / (most - least)
 
     def parts(self, n: int, most: int | None = None) -> Iterator[int]:
-        """Yield how many releases to ask for in each call, `most` at most, so that they are n."""
+        """Yield the number of releases for each call, n in total and at most `most` per call."""
         left = n
         while left:
             in_time = self.seconds / 4 / max(self.each(), 1e-12)
@@ -65,37 +67,37 @@ class Pace:
 
 
 def affordable_budget(ask: Callable[[int], object], default: int) -> int | None:
-    """Return a smaller budget than the default one, if a target is so slow that it would take long.
+    """Return a budget below the default for a slow target, or None if the default is affordable.
 
-    `ask` asks for some releases: one for each that it is given, after a first one that may take
-    longer than others.
+    `ask` draws the given number of releases. It is called once before timing, because a first call
+    may take longer.
     """
-    pace = Pace(_PATIENCE)
+    pace = Pace(_DRAWING_SECONDS)
     ask(1)
-    for n in (1, _TIMED):
+    for n in (1, _TIMED_RELEASES):
         start = time.perf_counter()
         ask(n)
         pace.note(n, time.perf_counter() - start)
-    in_time = _PATIENCE / max(pace.each(), 1e-12)
+    in_time = _DRAWING_SECONDS / max(pace.each(), 1e-12)
     return None if in_time >= default else max(TUNING.least_budget, int(in_time))
 
 
 def call_in_time(call: Callable[[], _Result], shown: str, seconds: float) -> _Result:
-    """Make a call with a time limit, and give every exception its name.
+    """Make a call with a time limit; raise its exceptions as TargetError with the text `shown`.
 
-    The call runs in a thread of its own, because nothing else can be left behind when it hangs. A
-    child that it forks, and that comes back from it, ends here.
+    The call runs in a separate thread, because only a thread can be abandoned when it hangs. If the
+    call forks, the child ends when the call returns in it.
     """
     result: list[_Result] = []
     failure: list[BaseException] = []
-    ours = os.getpid()
+    parent_pid = os.getpid()
 
     def run() -> None:
         try:
             result.append(call())
-        except BaseException as error:  # noqa: BLE001 - told in the caller's thread
+        except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
             failure.append(error)
-        if os.getpid() != ours:
+        if os.getpid() != parent_pid:
             os._exit(0)
 
     thread = threading.Thread(target=run, daemon=True)
@@ -104,48 +106,48 @@ def call_in_time(call: Callable[[], _Result], shown: str, seconds: float) -> _Re
     for error in failure:
         if isinstance(error, TargetError):
             raise error
-        raise TargetError(f"{shown} raised {_named(error)}") from error
+        raise TargetError(f"{shown} raised {_describe_error(error)}") from error
     if not result:
         raise TargetError(f"{shown} took more than {seconds:g} s.")
     return result[0]
 
 
-def _named(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - an exception of the target's own, which cannot say what it is
+    except Exception:  # noqa: BLE001 - an exception of the target whose __str__ fails
         return type(error).__name__
 
 
 def with_time_limit(target: Target, seconds: float) -> Target:
-    """Give every call of a target a time limit, and every exception the name of the call."""
+    """Return the target with a time limit for each call, and with the call named in errors."""
     pace = Pace(seconds)
 
-    def called(value: float, n: int) -> ArrayLike:
+    def call_once(value: float, n: int) -> ArrayLike:
         return pace.call(lambda: target.release(value, n), f"{target.name}({value!r}, {n})", n)
 
     def release(value: float, n: int) -> ArrayLike:
-        parts = [called(value, m) for m in pace.parts(n)]
+        parts = [call_once(value, m) for m in pace.parts(n)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     return replace(target, release=release)
 
 
 def draw_fresh(target: Target, value: float, seen: Releases) -> Releases:
-    """Return as many releases as were seen, or raise if these are no new ones.
+    """Draw the same number of releases as in `seen`; raise DependentError if they repeat these.
 
-    A target that repeats its noise may be private, and would look broken: its trials are one trial,
-    counted n times. A constant target is private as well, and passes.
+    A target that repeats its noise may be private, but would look broken: its n trials are one
+    trial. A constant target is private as well, and passes.
     """
     n = len(seen)
     releases = target(value, n)
     call = f"{target.name}({value!r}, {n})"
     if (seen == seen[0]).all() and (releases == releases[0]).all() and seen[0] != releases[0]:
-        raise DependentError(f"{call} gave one number {n} times, the next time another. {_WHY}")
+        raise DependentError(f"{call} gave one number {n} times, the next time another. {_REASON}")
     if (seen == releases).all():
-        # The logarithm of in how many orders these releases could have come, all as likely.
+        # The logarithm of the number of orders of these releases, all equally likely.
         counts = np.unique(releases, return_counts=True)[1]
         orders = math.lgamma(n + 1) - sum(math.lgamma(count + 1) for count in counts)
-        if orders > _MANY:
-            raise DependentError(f"{call} gave the same releases twice: a fixed seed. {_WHY}")
+        if orders > _LOG_ORDERS:
+            raise DependentError(f"{call} gave the same releases twice: a fixed seed. {_REASON}")
     return releases

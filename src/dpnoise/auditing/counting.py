@@ -2,23 +2,22 @@
 
 The bound and its confidence
 ----------------------------
-Events are proposed and chosen on releases that are then set aside. When the events are fixed, and
-with them how many releases they are counted in, fresh releases are drawn; if `tossed`, of one data
-set or the other as a fair coin says for each. Each event gives exact binomial limits (Clopper and
+Events are proposed and chosen on releases that are then set aside. The events and the number of
+releases to count them in are fixed before fresh releases are drawn. If `tossed`, a fair coin
+chooses the data set of each fresh release. Each event gives exact binomial limits (Clopper and
 Pearson 1934): two of its probabilities, and with the coin one of their ratio (see
-`bounds.tossed_epsilon`). The error is the whole count's, split over the events. By the union bound
-all limits hold together, whatever was chosen and how many others were looked at before, and with
-them every bound that is computed from them.
+`bounds.tossed_epsilon`). The error of the whole count is split over the events. By the union bound
+all limits hold together, and with them every bound that is computed from them. This does not depend
+on how the events were chosen, or on how many were tried before.
 
 Independence
 ------------
-A release is turned into a bit, by a rule that is fixed before it is seen. Of independent releases
-the bits of two that stand k apart are independent, so that, given how many bits of each kind there
-are, how often both are set has a hypergeometric law (Fisher's exact test). Each test takes disjoint
-pairs; the stated error is split over all bits and distances. Exact repeats, noise used twice or
-with its sign turned, slow drifts and short periods all show in some bit at some distance. Noise
-that is drawn once a call, and what changes from one call to the next, show in how often a bit is
-set in one call and in another.
+A rule that is fixed in advance turns a release into a bit. The bits of two independent releases at
+distance k are independent. Given the numbers of set bits, the number of pairs with both bits set is
+hypergeometric (Fisher's exact test). Each test takes disjoint pairs, and the stated error is split
+over all bits and distances. Exact repeats, noise used twice or with its sign turned, slow drifts
+and short periods all show in some bit at some distance. Noise drawn once per call, and changes from
+one call to the next, show as different frequencies of a bit in different calls.
 """
 
 import math
@@ -33,7 +32,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpnoise.auditing.attacks import bounds
-from dpnoise.auditing.attacks.base import Attack, Count, Event, count, happened
+from dpnoise.auditing.attacks.base import Attack, Count, Event, count, event_flags
 from dpnoise.auditing.attacks.bounds import BoundEstimator, Claim
 from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.report import Finding
@@ -45,33 +44,35 @@ from dpnoise.core.arrays import Flags, Floats
 Words = NDArray[np.uint64]
 Drawn = TypeVar("Drawn")
 
-LEARNED: Final = "likelihood"  # The name under which learned events stand in a report.
-ERROR: Final = 1e-9  # That one test refuses independent releases; an audit makes some dozens.
+LEARNED: Final = "likelihood"  # The name of learned events in a report.
+# Probability that one test rejects independent releases. It is small because an audit makes dozens.
+ERROR: Final = 1e-9
 _DISTANCES: Final = (*range(1, 9), 10, 16, 20, 32, 50, 64, 100, 128, 256, 500, 512, 1000, 1024)
-_USUAL: Final = 3  # Standard deviations that are passed over.
-_BITS: Final = (63, 47, 61, 59, 57, 55, 53, 51)  # Of a hash; two releases differ in some of them.
-_REPEATS: Final = 8  # Releases whose next occurrence proposes a period.
+_USUAL: Final = 3  # Standard deviations below which the exact p-value is not computed.
+# Bits of a hash that are tested: two different releases differ in some of them.
+_BITS: Final = (63, 47, 61, 59, 57, 55, 53, 51)
+_REPEATS: Final = 8  # Number of first releases whose next occurrence suggests a period.
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An event with the two data sets it tells apart; it is meant to happen at the first."""
+    """An event with the two data sets it distinguishes; it is likelier at the first."""
 
     attack: str
     access: str
     event: Event
     data: Pair
-    shown: tuple[float | str, float | str]  # The data, as a report has them.
+    shown: tuple[float | str, float | str]  # The data sets as a report shows them.
     counts: tuple[Count, Count] = (Count(0, 0), Count(0, 0))  # At the two data sets.
     finder: Attack | None = None  # The attack that may choose its event again.
 
     def count_in(self, releases: Mapping[Data, Releases]) -> "Candidate":
-        """Return it with its counts in releases of both data sets."""
+        """Return the candidate with its counts in releases of both data sets."""
         at0, at1 = (count(self.event, releases[data]) for data in self.data)
         return replace(self, counts=(at0, at1))
 
     def expected_bound(self, estimator: BoundEstimator) -> float:
-        """Return what it would certify if its probabilities were about what its counts show."""
+        """Return the bound that it is expected to certify, given its counts so far."""
         at0, at1 = self.counts
         hits0, hits1 = np.array([at0.hits]), np.array([at1.hits])
         n = min(at0.trials, at1.trials)
@@ -90,21 +91,21 @@ def count_events(
 ) -> list[Candidate]:
     """Count events of one pair of data sets in fresh releases, and return them with their counts.
 
-    All events are counted in the same releases of the pair, `trials` of each data set; or twice as
-    many of both together, if a coin is tossed for each; `seed` is the coin's.
+    All events are counted in the same releases of the pair, `trials` of each data set. If `tossed`,
+    a coin with this `seed` chooses the data set of each of 2 * `trials` releases.
     """
     first = candidates[0].data
     heads = int(np.random.default_rng(seed).binomial(2 * trials, 0.5)) if tossed else trials
     least = max(candidate.event.releases for candidate in candidates)
-    calls = _calls(heads, 2 * trials - heads, chunk, least)
+    calls = _plan_calls(heads, 2 * trials - heads, chunk, least)
     counts = [_Counts() for _ in candidates]
     drawn = draw_ahead(draw, [(first[side], m) for side, m in calls])
     for (side, _), releases in zip(calls, drawn, strict=True):
         for candidate, seen in zip(candidates, counts, strict=True):
-            seen.add(side, happened(candidate.event, releases, last=len(candidates) == 1))
+            seen.add(side, event_flags(candidate.event, releases, last=len(candidates) == 1))
     for side in (0, 1):
         for seen in counts:
-            check_flags(name, np.concatenate(seen.looked_at[side]))
+            check_flags(name, np.concatenate(seen.tested_flags[side]))
             check_calls(name, [(call.hits, call.trials) for call in seen.calls[side]])
     counted = []
     for candidate, seen in zip(candidates, counts, strict=True):
@@ -115,29 +116,29 @@ def count_events(
 
 
 class _Counts:
-    """How often an event happened in each call for either data set, and its first trials."""
+    """Counts of an event in each call for either data set, and the flags of its first trials."""
 
     def __init__(self) -> None:
         self.calls: tuple[list[Count], ...] = ([], [])
-        self.looked_at: tuple[list[Flags], ...] = ([], [])
+        self.tested_flags: tuple[list[Flags], ...] = ([], [])
 
     def add(self, side: int, flags: Flags) -> None:
         self.calls[side].append(Count(int(np.count_nonzero(flags)), len(flags)))
-        if sum(map(len, self.looked_at[side])) < TUNING.independence_trials:
-            self.looked_at[side].append(flags)
+        if sum(map(len, self.tested_flags[side])) < TUNING.independence_trials:
+            self.tested_flags[side].append(flags)
 
 
-def _calls(n0: int, n1: int, chunk: int, least: int) -> list[tuple[int, int]]:
-    """Return the calls for n0 releases of one data set and n1 of the other: (which, how many).
+def _plan_calls(n0: int, n1: int, chunk: int, least: int) -> list[tuple[int, int]]:
+    """Return the calls for n0 releases of one data set and n1 of the other: (data set, releases).
 
-    They come in the order of Thue and Morse: what changes with time, in whatever smooth way, is the
-    same for both. Each has about as many, at least `least`.
+    They come in the order of Thue and Morse, so that smooth changes with time affect both alike.
+    The calls have about equal sizes, at least `least`.
 
-    >>> _calls(8, 9, 3, 1)[:6]
+    >>> _plan_calls(8, 9, 3, 1)[:6]
     [(0, 1), (1, 2), (1, 1), (0, 1), (1, 1), (0, 1)]
     """
-    few = max(1, min(TUNING.least_calls, n0 // least, n1 // least))
-    calls = max(few, -(-max(n0, n1) // chunk))
+    least_calls = max(1, min(TUNING.least_calls, n0 // least, n1 // least))
+    calls = max(least_calls, -(-max(n0, n1) // chunk))
     sizes = [[n // calls + (i < n % calls) for i in range(calls)] for n in (n0, n1)]
     sides = [(i.bit_count() + turn) % 2 for i in range(calls) for turn in (0, 1)]
     return [(side, sizes[side][i // 2]) for i, side in enumerate(sides)]
@@ -146,19 +147,19 @@ def _calls(n0: int, n1: int, chunk: int, least: int) -> list[tuple[int, int]]:
 def draw_ahead(
     draw: Callable[[Data, int], Drawn], calls: Sequence[tuple[Data, int]]
 ) -> Iterator[Drawn]:
-    """Draw releases, the next ones while the last are looked at."""
+    """Yield the releases of each call, while a thread draws those of the next."""
     with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(draw, *calls[0])
+        pending = pool.submit(draw, *calls[0])
         for call in calls[1:]:
-            drawn, coming = coming, pool.submit(draw, *call)
+            drawn, pending = pending, pool.submit(draw, *call)
             yield drawn.result()
-        yield coming.result()
+        yield pending.result()
 
 
 def certify(
     candidate: Candidate, options: AuditOptions, error: float, *, tossed: bool = False
 ) -> Finding:
-    """Return what counts of an event certify; `tossed` says that a coin divided the trials."""
+    """Return the finding that an event's counts certify; `tossed`: a coin divided the trials."""
     claim, (at0, at1), k = options.claim, candidate.counts, candidate.event.releases
     by_ratio = tossed and claim.is_ratio and k == 1
     each = error * (1 - bounds.TOSSED if by_ratio else 1) / 2
@@ -191,7 +192,7 @@ def certify(
 
 
 def ceiling(claim: Claim, trials: int, error: float, *, tossed: bool = False) -> float:
-    """Return what an event that always happens at one data set and never at the other certifies."""
+    """Return the largest possible bound: of an event that separates the data sets perfectly."""
     if tossed:
         return bounds.tossed_epsilon(trials, trials, 0, trials, error=error)
     low = bounds.lower_limit(trials, trials, error / 2)
@@ -201,11 +202,11 @@ def ceiling(claim: Claim, trials: int, error: float, *, tossed: bool = False) ->
 def needed_trials(
     estimator: BoundEstimator, candidates: Sequence[Candidate], trials: int, most: int
 ) -> int:
-    """Return how many trials the claim needs, if more than planned are needed and may help.
+    """Return the number of trials to refute the claim: `trials`, or more if these may help.
 
-    They are doubled until the expected bound of the best event, with caution, exceeds the claim. If
-    `most` does not suffice, it is used where a hopeful estimate says that it may help. Otherwise
-    the plan stays, unless no event at all could exceed the claim with it.
+    Trials are doubled until a cautious estimate of the best event's bound exceeds the claim. If
+    `most` does not suffice, it is used where an optimistic estimate says that it may help.
+    Otherwise the plan stays, unless no event at all could exceed the claim with it.
     """
 
     def expected_bound(trials: int, caution: float) -> float:
@@ -223,16 +224,16 @@ def needed_trials(
 
 
 def most_trials(trials: int, seconds_each: float, seconds: float) -> int:
-    """Return the most trials of each data set that a raised budget may take."""
+    """Return the most trials of each data set that a grown budget may take."""
     by_time = int(seconds / max(2 * seconds_each, 1e-9))
     return max(trials, min(TUNING.budget_growth * trials, by_time))
 
 
 def check_independent(call: str, before: Floats, rows: Floats, error: float = ERROR) -> None:
-    """Raise unless the releases in `rows`, in their order, look independent of each other.
+    """Raise DependentError if the releases in `rows`, in their order, depend on each other.
 
-    Rules are fixed on other releases of the same data, `before`. Independent releases are refused
-    with probability `error`, with a message that names the call.
+    Rules are fixed on other releases of the same data, `before`. Independent releases are rejected
+    with probability `error`. The message names the call.
     """
     distances = sorted({*_DISTANCES, *_periods(before)})
     n = min(len(before), len(rows), TUNING.independence_trials)
@@ -242,33 +243,33 @@ def check_independent(call: str, before: Floats, rows: Floats, error: float = ER
     _check_distances(call, bits, distances, error / 3)
     codes = _hash(before[:n]), code[:n]
     hashed = [[_bit(part, i) for part in codes] for i in _BITS]
-    # What stands at the same place in two calls is one call's length apart.
+    # Releases with the same index in two calls are n apart.
     _check_distances(call, map(np.concatenate, hashed[:2]), [n], error / 3)
     for flags in hashed:
         check_calls(call, [(int(part.sum()), n) for part in flags], error / (3 * len(hashed)))
 
 
 def check_flags(call: str, flags: Flags, error: float = ERROR) -> None:
-    """Raise unless the trials of one event look independent of each other."""
+    """Raise DependentError if the trials of one event depend on each other."""
     _check_distances(call, [flags[: TUNING.independence_trials]], _DISTANCES, error)
 
 
 def check_calls(call: str, calls: Sequence[tuple[int, int]], error: float = ERROR) -> None:
-    """Raise unless an event happened about as often in each call, of which are (hits, trials).
+    """Raise DependentError unless an event is about equally frequent in each (hits, trials).
 
-    Of independent releases, how many of all hits fall on some calls has a hypergeometric law. Each
-    call is held against the others, and those up to each one against those after it. Noise that is
-    drawn once a call shows in the first, what changes slowly in the second.
+    For independent releases, the number of hits in some of the calls is hypergeometric. Each call
+    is compared with all others, which finds noise drawn once per call. The calls up to each one are
+    compared with those after it, which finds slow changes.
     """
     *before, (hits, trials) = accumulate(calls, lambda a, b: (a[0] + b[0], a[1] + b[1]))
     parts = [*calls, *before]
-    least = min(_both_sides(both, hits, part, trials) for both, part in parts)
+    least = min(_two_sided_p_value(both, hits, part, trials) for both, part in parts)
     if least * len(parts) < error:
-        _refuse(call, "those of one call are alike", least)
+        _raise_dependent(call, "those of one call are alike", least)
 
 
-def _refuse(call: str, how: str, p_value: float) -> NoReturn:
-    """Raise the error that says which releases depend on each other."""
+def _raise_dependent(call: str, how: str, p_value: float) -> NoReturn:
+    """Raise DependentError with the distance or the call, and the p-value."""
     chance = "less than 1e-300" if p_value == 0 else f"{p_value:.1g}"
     raise DependentError(
         f"{call} gave releases that depend on each other: {how}, which by chance has "
@@ -280,16 +281,16 @@ def _refuse(call: str, how: str, p_value: float) -> NoReturn:
 def _check_distances(
     call: str, sequences: Iterable[Flags], distances: Sequence[int], error: float
 ) -> None:
-    """Raise if flags depend on those some distance before, by the clearest such dependence."""
+    """Raise DependentError if flags depend on those some distance before."""
     lags = [(flags, k) for flags in sequences for k in distances if 2 * k <= len(flags)]
     tests = [(p_value(flags, k), k) for flags, k in lags]
     least, distance = min(tests, default=(1.0, 0))
     if tests and least * len(tests) < error:
-        _refuse(call, f"those {distance} apart are alike", least)
+        _raise_dependent(call, f"those {distance} apart are alike", least)
 
 
 def p_value(flags: Flags, distance: int) -> float:
-    """Return the two-sided p-value of Fisher's exact test, of pairs that share no release.
+    """Return the two-sided p-value of Fisher's exact test for disjoint pairs at a distance.
 
     >>> p_value(np.array([True, True, False, False]), 1)
     1.0
@@ -300,35 +301,35 @@ def p_value(flags: Flags, distance: int) -> float:
     first, second = flags[:whole].reshape(-1, 2, distance).swapaxes(0, 1).reshape(2, -1)
     pairs = len(first)
     set0, set1, both = (int(np.count_nonzero(x)) for x in (first, second, first & second))
-    return _both_sides(both, set0, set1, pairs)
+    return _two_sided_p_value(both, set0, set1, pairs)
 
 
-def _both_sides(both: int, set0: int, set1: int, pairs: int) -> float:
-    """Return the p-value of how many of `pairs` are in two parts of them, of these sizes."""
+def _two_sided_p_value(both: int, set0: int, set1: int, pairs: int) -> float:
+    """Return the p-value of `both` pairs in two subsets of `pairs`, of sizes `set0` and `set1`."""
     if set0 in {0, pairs} or set1 in {0, pairs}:
         return 1.0
     mean = set0 * set1 / pairs
     deviation = math.sqrt(mean * (1 - set0 / pairs) * (1 - set1 / pairs) * pairs / (pairs - 1))
     if abs(both - mean) < _USUAL * deviation:
-        return 1.0  # Not worth the exact law, which takes long.
+        return 1.0  # The exact distribution takes long, and would not be significant.
     law = stats.hypergeom(pairs, set0, set1)
     return float(min(1.0, 2 * min(law.cdf(both), law.sf(both - 1))))
 
 
 def _rules(before: Floats) -> list[Callable[[Floats], Flags]]:
-    """Return the bits of a release that tell on which side of medians it is."""
-    # The column with the most different numbers tells most.
+    """Return rules that compare a release with medians of earlier ones."""
+    # The column with the most distinct numbers carries the most information.
     column = int(np.argmax([len(np.unique(column)) for column in before[:2000].T]))
-    middle = _median(before[:, column])
-    away = _median(np.abs(before[:, column] - middle))
+    median = _median(before[:, column])
+    deviation = _median(np.abs(before[:, column] - median))
 
-    def above(rows: Floats) -> Flags:
-        return np.asarray(rows[:, column] > middle)
+    def is_above_median(rows: Floats) -> Flags:
+        return np.asarray(rows[:, column] > median)
 
-    def far(rows: Floats) -> Flags:
-        return np.asarray(np.abs(rows[:, column] - middle) > away)
+    def is_far_from_median(rows: Floats) -> Flags:
+        return np.asarray(np.abs(rows[:, column] - median) > deviation)
 
-    return [above, far]
+    return [is_above_median, is_far_from_median]
 
 
 def _median(x: Floats) -> float:
@@ -337,7 +338,7 @@ def _median(x: Floats) -> float:
 
 
 def _hash(rows: Floats) -> Words:
-    """Return a hash of each row; 0.0 and -0.0 are one number."""
+    """Return a hash of each row; 0.0 and -0.0 have the same hash."""
     code = np.full(len(rows), 0x243F6A8885A308D3, dtype=np.uint64)
     for column in rows.T:
         word = np.ascontiguousarray(column + 0.0).view(np.uint64)
@@ -351,7 +352,7 @@ def _bit(code: Words, bit: int) -> Flags:
 
 
 def _periods(before: Floats) -> list[int]:
-    """Return how far away the first releases come again, as periods to look at."""
+    """Return the distances at which the first releases repeat, as periods to test."""
     periods = []
     for i in range(min(_REPEATS, len(before))):
         again = np.flatnonzero((before[i + 1 :] == before[i]).all(axis=1))

@@ -1,6 +1,6 @@
-"""The pairs that an audit tries: of data sets, or of values no further apart than the sensitivity.
+"""Pairs for an audit: of data sets, or of values that differ by the sensitivity at most.
 
-Pairs of data sets are given one by one, or by the name of a relation.
+Callers give pairs of data sets one by one, or by the name of a relation.
 """
 
 import math
@@ -23,28 +23,28 @@ VECTOR: Final = "vector"
 ROWS: Final = "rows"
 _ROWS: Final = ((1,), (0,), (0, 1), (1, 1, 1), (0, 0, 0, 0, 1), (0, 1) * 10)
 
-# In units of the sensitivity: around zero, a power of two, a count, negative, large; then what a
-# target that rounds or that treats small numbers otherwise gives away: fractional, tiny, huge.
+# Pairs in units of the sensitivity: around zero, a power of two, a count, negative, large. The
+# fractional, tiny and huge ones find targets that round or that treat small numbers differently.
 _VALUES: Final = (
     (0, 1), (1, 2), (7, 8), (42, 43), (-1, 0), (1000, 1001),
     (0, 0.5), (0.25, 0.75), (0.375, 1.375), (0, 2.0**-12), (2.0**30, 2.0**30 + 1),
 )  # fmt: skip
-_MULTIPLES: Final = 6  # The first ones, which are multiples of the sensitivity.
-_LARGEST: Final = 1001
-# Where the search looks for a value that is treated otherwise than the rest.
+_MULTIPLES: Final = 6  # The number of pairs, from the first, of multiples of the sensitivity.
+_LARGEST: Final = 1001  # The largest of these multiples.
+# Values, in units of the sensitivity, among which the search looks for special treatment.
 _SEARCHED: Final = (
     *range(-16, 65), *(10.0**k for k in range(2, 10)), *(-(10.0**k) for k in range(2, 7)),
     *(k / 8 for k in range(-7, 8) if k), 1.5, 2.5, 99.5, 1e-3, 1e-6,
 )  # fmt: skip
-_FEW: Final = 32  # Releases of each of these values.
-_RARE: Final = 0.01  # The probability that a value stands out by chance.
-_PATIENCE: Final = 20.0  # Seconds after which the search ends with the values that it has seen.
-SEARCH: Final = _FEW * len(_SEARCHED)  # Releases that the search takes.
+_RELEASES_EACH: Final = 32  # Releases of each searched value.
+_FALSE_ALARM: Final = 0.01  # The probability that a value stands out by chance.
+_SEARCH_SECONDS: Final = 20.0  # Seconds after which the search stops with the values seen so far.
+SEARCH: Final = _RELEASES_EACH * len(_SEARCHED)  # Releases that the search takes.
 WHOLE: Final = "whole"
 
 
-def neighbours_of(given: object, size: int, sensitivity: float, data: Data) -> list[Pair]:
-    """Return the pairs that were given, or those of a declared relation.
+def neighbours_of(neighbours: object, size: int, sensitivity: float, data: Data) -> list[Pair]:
+    """Return the caller's pairs, or those of a named relation.
 
     "vector" has `size` answers to queries that each move by at most the sensitivity. "rows" has
     data sets that differ in one row, added to `data`, removed or replaced.
@@ -54,31 +54,31 @@ def neighbours_of(given: object, size: int, sensitivity: float, data: Data) -> l
     >>> neighbours_of("rows", 1, 1.0, ["ann", "bob"])[:2]
     [(['ann', 'bob'], ['bob']), (['ann', 'bob'], ['ann'])]
     """
-    if isinstance(given, str):
-        if given == VECTOR:
+    if isinstance(neighbours, str):
+        if neighbours == VECTOR:
             return vectors(check_integer("size", size, least=1), sensitivity)
-        if given == ROWS:
+        if neighbours == ROWS:
             return rows(data)
-        reject("neighbours", given, "be 'vector', 'rows', or a list of pairs of data sets")
-    if not isinstance(given, Iterable):
+        reject("neighbours", neighbours, "be 'vector', 'rows', or a list of pairs of data sets")
+    if not isinstance(neighbours, Iterable):
         raise ArgumentTypeError("neighbours must be 'vector', 'rows', or a list of pairs.")
-    pairs = [_pair(pair) for pair in given]
+    pairs = [_check_pair(pair) for pair in neighbours]
     if not pairs:
         raise ArgumentError("neighbours must have at least one pair of data sets.")
     return pairs
 
 
-def _pair(pair: object) -> Pair:
+def _check_pair(pair: object) -> Pair:
     if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:  # noqa: PLR2004 - a pair
         raise ArgumentTypeError("Each of neighbours must be a pair of data sets: (a, b).")
     return pair[0], pair[1]
 
 
 def vectors(size: int, sensitivity: float = 1.0) -> list[tuple[Floats, Floats]]:
-    """Return the pairs of Ding and others (2018): every answer moves by the sensitivity at most."""
+    """Return the pairs of Ding and others (2018): answers change by at most the sensitivity."""
     ones, half = np.ones(size), size // 2
     first, others = np.arange(size) == 0, np.arange(size) < half
-    # One moves, one moves against the rest, one half moves against the other, all move.
+    # One answer changes; one against the rest; one half against the other; all change.
     moved = [
         *(np.where(first, a, b) for a, b in ((0.0, 1.0), (2.0, 1.0), (2.0, 0.0), (0.0, 2.0))),
         *(np.where(others, 2.0, 0.0), np.full(size, 2.0), np.zeros(size)),
@@ -86,7 +86,7 @@ def vectors(size: int, sensitivity: float = 1.0) -> list[tuple[Floats, Floats]]:
     crossed = (np.where(others, 1.0, 0.0), np.where(others, 0.0, 1.0))
     pairs = [*((ones, vector) for vector in moved), crossed]
     scaled = [(a * sensitivity, b * sensitivity) for a, b in pairs]
-    # Of short vectors, some pairs are equal to others, or have two equal members.
+    # Short vectors give duplicate pairs, and pairs with two equal members.
     by_bytes = {(a.tobytes(), b.tobytes()): (a, b) for a, b in scaled}
     return [pair for (bytes0, bytes1), pair in by_bytes.items() if bytes0 != bytes1]
 
@@ -98,38 +98,38 @@ def rows(data: Data = None) -> list[Pair]:
         added = [(base, [*base, extra]) for base in bases for extra in (0, 1)]
         replaced = [(base, [1 - base[0], *base[1:]]) for base in bases]
         return [([], [0]), ([], [1]), *added, *replaced]
-    taken = _taker(data)
+    take_rows = _row_getter(data)
     n = len(data)
     if not n:
         raise ArgumentError("data must have at least one row to remove.")
-    every = list(range(n))
-    removed = [(data, taken([i for i in every if i != gone])) for gone in dict.fromkeys([0, n - 1])]
-    again = [(data, taken([*every, i])) for i in dict.fromkeys([0, n - 1])]
-    replaced = [(data, taken([n - 1, *every[1:]])), (data, taken([*every[:-1], 0]))]
-    return removed + again + (replaced if n > 1 else [])
+    every, ends = list(range(n)), list(dict.fromkeys([0, n - 1]))
+    removed = [(data, take_rows([i for i in every if i != gone])) for gone in ends]
+    repeated = [(data, take_rows([*every, i])) for i in ends]
+    replaced = [(data, take_rows([n - 1, *every[1:]])), (data, take_rows([*every[:-1], 0]))]
+    return removed + repeated + (replaced if n > 1 else [])
 
 
-def _taker(data: Data) -> Callable[[list[int]], Data]:
-    """Return what takes rows of a data set by their places."""
+def _row_getter(data: Data) -> Callable[[list[int]], Data]:
+    """Return a function that selects rows of a data set by their indices."""
     if hasattr(data, "iloc"):
-        return lambda places: data.iloc[places]
+        return lambda indices: data.iloc[indices]
     if isinstance(data, list):
-        return lambda places: [data[i] for i in places]
+        return lambda indices: [data[i] for i in indices]
     if isinstance(data, tuple):
-        return lambda places: tuple(data[i] for i in places)
+        return lambda indices: tuple(data[i] for i in indices)
     if hasattr(data, "num_rows") and hasattr(data, "take"):  # Arrow's tables.
-        return lambda places: data.take(np.array(places, dtype=np.int64))
+        return lambda indices: data.take(np.array(indices, dtype=np.int64))
     if hasattr(data, "shape") and len(data.shape):  # Arrays, and frames of Polars.
-        return lambda places: data[np.array(places, dtype=np.int64)]
+        return lambda indices: data[np.array(indices, dtype=np.int64)]
     raise ArgumentTypeError("data must be rows: a list, an array or a frame.")
 
 
 def pairs_of_values(sensitivity: float, dtype: np.dtype, *, whole: bool = False) -> list[ValuePair]:
-    """Return the pairs, in numbers of the format that the target releases.
+    """Return the default pairs of values, as numbers of the format that the target releases.
 
-    A target may round its value to that format before it adds noise. These it need not round, so
-    that no pair is further apart there than it is here. Where the format has no two such numbers,
-    the pair is left out. With `whole`, only multiples of the sensitivity are taken.
+    A target may round its value to that format before it adds noise. Rounding would change the
+    distance of a pair, so values that the format represents exactly are taken. A pair that the
+    format cannot represent is left out. With `whole`, only multiples of the sensitivity are taken.
 
     >>> pairs_of_values(0.5, np.dtype(np.float64))[:6]
     [(0.0, 0.5), (0.5, 1.0), (3.5, 4.0), (21.0, 21.5), (-0.5, 0.0), (500.0, 500.5)]
@@ -138,25 +138,25 @@ def pairs_of_values(sensitivity: float, dtype: np.dtype, *, whole: bool = False)
     """
     number = _format(sensitivity, dtype)
     most = float(np.finfo(number).max)
-    found = [
+    pairs = [
         _closest(number(low * sensitivity), number(high * sensitivity), sensitivity)
         for low, high in (_VALUES[:_MULTIPLES] if whole else _VALUES)
         if math.isfinite(high * sensitivity) and abs(high * sensitivity) <= most
     ]
-    return [pair for pair in dict.fromkeys(found) if pair[0] != pair[1]]
+    return [pair for pair in dict.fromkeys(pairs) if pair[0] != pair[1]]
 
 
 def _format(sensitivity: float, dtype: np.dtype) -> type[np.floating]:
-    """Return the format that the target releases, or float64 if it has no room for the pairs."""
+    """Return the format that the target releases, or float64 if the pairs exceed its range."""
     limits = np.finfo(dtype)
     fits = float(limits.smallest_normal) <= sensitivity <= float(limits.max) / _LARGEST
     return dtype.type if fits else np.float64
 
 
 def search(target: Target, sensitivity: float, dtype: np.dtype, *, whole: bool) -> list[ValuePair]:
-    """Return pairs around the value whose noise is least like that of others, if one stands out.
+    """Return pairs around the value with the most unusual noise, if a value stands out.
 
-    It chooses pairs alone: what is certified there is counted in other releases.
+    The search only chooses pairs: bounds are certified on other releases.
     """
     number = _format(sensitivity, dtype)
     most = float(np.finfo(number).max) / 2
@@ -166,41 +166,41 @@ def search(target: Target, sensitivity: float, dtype: np.dtype, *, whole: bool) 
     started = time.perf_counter()
     try:
         for value in dict.fromkeys(float(number(value)) for value in values):
-            noise[value] = target(value, _FEW).astype(np.float64) - value
-            if time.perf_counter() - started > _PATIENCE:
+            noise[value] = target(value, _RELEASES_EACH).astype(np.float64) - value
+            if time.perf_counter() - started > _SEARCH_SECONDS:
                 break
     except TargetError:
-        pass  # It may fail there; the pairs that are tried anyway tell.
-    if len(noise) < 2:  # noqa: PLR2004 - one has nothing to be compared with
+        pass  # The target may fail at these values; the default pairs are tried anyway.
+    if len(noise) < 2:  # noqa: PLR2004 - one value cannot be compared
         return []
-    odd: dict[float, float] = {}
+    p_values: dict[float, float] = {}
     for value, drawn in noise.items():
         # The p-value of the noise at one value, compared with that at all others (Kolmogorov).
         others = np.concatenate([noise[other] for other in noise if other != value])
-        odd[value] = float(stats.ks_2samp(drawn, others, method="asymp").pvalue)
-    worst = min(odd, key=lambda value: odd[value])
-    if odd[worst] * len(odd) > _RARE:
+        p_values[value] = float(stats.ks_2samp(drawn, others, method="asymp").pvalue)
+    worst = min(p_values, key=lambda value: p_values[value])
+    if p_values[worst] * len(p_values) > _FALSE_ALARM:
         return []
     ends = ((worst - sensitivity, worst), (worst, worst + sensitivity))
-    found = [_closest(number(low), number(high), sensitivity) for low, high in ends]
-    return [pair for pair in found if pair[0] != pair[1]]
+    pairs = [_closest(number(low), number(high), sensitivity) for low, high in ends]
+    return [pair for pair in pairs if pair[0] != pair[1]]
 
 
-def given_pairs(given: object, sensitivity: float) -> list[ValuePair]:
-    """Return pairs of values that were given, or say what is wrong with one.
+def check_pairs(pairs: object, sensitivity: float) -> list[ValuePair]:
+    """Return the caller's pairs of values as floats, or raise for an invalid pair.
 
-    >>> given_pairs([(0.5, 1.5), (3, 2)], 1.0)
+    >>> check_pairs([(0.5, 1.5), (3, 2)], 1.0)
     [(0.5, 1.5), (3.0, 2.0)]
     """
-    if not isinstance(given, Iterable) or isinstance(given, str):
+    if not isinstance(pairs, Iterable) or isinstance(pairs, str):
         raise ArgumentTypeError("pairs must be 'whole' or a list of pairs: [(0.5, 1.5)].")
-    found = [_given(pair, sensitivity) for pair in given]
-    if not found:
+    checked = [_check_value_pair(pair, sensitivity) for pair in pairs]
+    if not checked:
         raise ArgumentError("pairs must have at least one pair of values.")
-    return found
+    return checked
 
 
-def _given(pair: object, sensitivity: float) -> ValuePair:
+def _check_value_pair(pair: object, sensitivity: float) -> ValuePair:
     if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(map(is_real, pair)):  # noqa: PLR2004 - a pair
         raise ArgumentTypeError("Each of pairs must be two numbers: (0.5, 1.5).")
     value0, value1 = float(pair[0]), float(pair[1])
@@ -214,7 +214,7 @@ def _given(pair: object, sensitivity: float) -> ValuePair:
 
 
 def _closest(value0: np.floating, value1: np.floating, sensitivity: float) -> ValuePair:
-    """Move the larger value, of either sign, to the other until they differ by no more."""
+    """Move the value of larger magnitude towards the other until they differ by no more."""
     while Fraction(float(value1)) - Fraction(float(value0)) > Fraction(sensitivity):
         if abs(value0) > abs(value1):
             value0 = np.nextafter(value0, value1)

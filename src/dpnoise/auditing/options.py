@@ -1,4 +1,4 @@
-"""What an audit is asked for, checked once, and the command that runs it again."""
+"""The options of an audit, checked once, and the command that runs it again."""
 
 import shlex
 import time
@@ -10,10 +10,10 @@ from typing import Any
 import dpnoise.auditing.attacks
 from dpnoise.auditing.attacks.base import Attack, silent
 from dpnoise.auditing.attacks.bounds import EPSILON, Claim, claim_of, gaussian_claim
-from dpnoise.auditing.neighbours import ROWS, WHOLE, given_pairs
-from dpnoise.auditing.processes import LOOKS
+from dpnoise.auditing.neighbours import ROWS, WHOLE, check_pairs
+from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
 from dpnoise.auditing.report import Finding, Report, versions
-from dpnoise.auditing.targets.target import installed
+from dpnoise.auditing.targets.target import installed_version
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.auditing.wording import number
 from dpnoise.core.errors import (
@@ -33,7 +33,7 @@ Watch = Callable[[list[Finding]], object]
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
-    """The options of `dpnoise.audit`, which says what they mean; they are checked when made.
+    """The options of `dpnoise.audit`, which documents them, checked at construction.
 
     >>> AuditOptions(epsilon=1.0, sensitivity=2).claim
     Claim(kind='epsilon', value=1.0, delta=0.0)
@@ -76,15 +76,15 @@ class AuditOptions:
         by_rows = isinstance(self.neighbours, str) and self.neighbours == ROWS
         if self.data is not None and not by_rows:
             raise ArgumentError("data is for neighbours='rows': the rows of which one is another.")
-        # Both may be iterators, which can be read once.
+        # Attacks and pairs may be iterators, which can be read only once.
         if self.attacks is not None:
-            object.__setattr__(self, "attacks", _checked_attacks(self.attacks))
+            object.__setattr__(self, "attacks", _check_attacks(self.attacks))
         if self.pairs is not None and not self.whole:
-            object.__setattr__(self, "pairs", given_pairs(self.pairs, self.sensitivity))
+            object.__setattr__(self, "pairs", check_pairs(self.pairs, self.sensitivity))
 
     @cached_property
     def claim(self) -> Claim:
-        """What the target is held against: one of epsilon, mu and rho, or a Gaussian's curve."""
+        """The claim to refute: one of epsilon, mu and rho, or the curve of Gaussian noise."""
         claim = claim_of(self.epsilon, self.delta, mu=self.mu, rho=self.rho)
         if not self.curve:
             return claim
@@ -101,40 +101,40 @@ class AuditOptions:
 
     @property
     def value_pairs(self) -> list[tuple[float, float]]:
-        """The pairs of values that were given; none for the default ones."""
+        """The caller's pairs of values; empty for the default pairs."""
         return [] if self.pairs is None or isinstance(self.pairs, str) else [*self.pairs]
 
     def attacks_on(self, noise: str) -> list[Attack]:
-        """Return the attacks that were asked for, or all that apply to such noise."""
+        """Return the requested attacks, or all that apply to such noise."""
         if self.attacks is not None:
-            return _checked_attacks(self.attacks)
+            return _check_attacks(self.attacks)
         known = dpnoise.auditing.attacks.ATTACKS.values()
         return [attack() for attack in known if attack.in_audit and attack.noise in {None, noise}]
 
     def command(self, target: object, name: str) -> str:
-        """Return what runs the audit again: in a shell, or in Python where a shell cannot."""
+        """Return the command that runs the audit again: in a shell if possible, else in Python."""
         names = (
             "epsilon", "mu", "rho", "delta", "curve", "sensitivity", "scale", "pairs", "attacks",
             "one_by_one", "boosting", "budget", "confidence", "seed",
         )  # fmt: skip
         values = {key: getattr(self, key) for key in names}
         if self.attacks is not None:
-            values["attacks"] = [attack.name for attack in _checked_attacks(self.attacks)]
-        given = {key: x for key, x in values.items() if x or (key == "seed" and x is not None)}
+            values["attacks"] = [attack.name for attack in _check_attacks(self.attacks)]
+        settings = {key: x for key, x in values.items() if x or (key == "seed" and x is not None)}
         in_shell = isinstance(target, str | list | tuple)
         if in_shell and isinstance(self.neighbours, str | None):
-            return _shell_command(target, name, self.neighbours, given)
-        arguments = [f"{key}={value!r}" for key, value in given.items()]
+            return _shell_command(target, name, self.neighbours, settings)
+        arguments = [f"{key}={value!r}" for key, value in settings.items()]
         if self.neighbours is not None:
             shown = repr(self.neighbours) if isinstance(self.neighbours, str) else "[...]"
             arguments.append(f"neighbours={shown}")
         return f"dpnoise.audit({', '.join((name, *arguments))})"
 
     def report(
-        self, target: object, name: str, package: str | None, started: float, **found: Any
+        self, target: object, name: str, package: str | None, started: float, **results: Any
     ) -> Report:
-        """Return a report of what was asked for and what was found."""
-        version = installed(package)
+        """Return a report of these options and of the results of the audit."""
+        version = installed_version(package)
         return Report(
             target=name,
             version=version,
@@ -145,43 +145,46 @@ class AuditOptions:
             seconds=time.perf_counter() - started,
             command=self.command(target, name),
             versions=versions(package, version),
-            **found,
+            **results,
         )
 
 
-def _shell_command(target: object, name: str, neighbours: str | None, given: dict[str, Any]) -> str:
+def _shell_command(
+    target: object, name: str, neighbours: str | None, settings: dict[str, Any]
+) -> str:
     words = ["dpnoise", "audit", *([name] if isinstance(target, str) else ["--command", name])]
-    for attack in given.pop("attacks", []):
+    for attack in settings.pop("attacks", []):
         words += ["--attack", attack]
-    whole = given.get("pairs") == WHOLE
-    for pair in given.pop("pairs", []) if not whole else []:
+    whole = settings.get("pairs") == WHOLE
+    for pair in settings.pop("pairs", []) if not whole else []:
         words += ["--pair", ",".join(map(number, pair))]
     if neighbours is not None:
         words += ["--neighbours", neighbours]
-    for key, value in given.items():
+    for key, value in settings.items():
         option = "--whole" if key == "pairs" else f"--{key.replace('_', '-')}"
         shown = number(value) if isinstance(value, float) else str(value)
         words += [option] if value is True or key == "pairs" else [option, shown]
     return shlex.join(words)
 
 
-def _checked_attacks(given: Iterable[str | Attack]) -> list[Attack]:
-    """Return attacks that are given by name or as they are, or say what is wrong with one."""
-    attacks = [_attack(attack) for attack in ([given] if isinstance(given, str) else given)]
+def _check_attacks(requested: Iterable[str | Attack]) -> list[Attack]:
+    """Return attacks given by name or as objects, or raise for an invalid one."""
+    as_list = [requested] if isinstance(requested, str) else requested
+    attacks = [_check_attack(attack) for attack in as_list]
     if not attacks:
         raise ArgumentError("attacks must have at least one attack.")
     return attacks
 
 
-def _attack(asked: str | Attack) -> Attack:
+def _check_attack(requested: str | Attack) -> Attack:
     known = dpnoise.auditing.attacks.ATTACKS
-    if isinstance(asked, str) and asked in LOOKS:
-        reject("attacks", asked, "be an attack; every audit looks at this by itself")
-    if isinstance(asked, str) and asked not in known:
-        raise unknown("attack", asked, known)
-    attack = known[asked]() if isinstance(asked, str) else asked
+    if isinstance(requested, str) and requested in SIDE_CHANNEL_CHECKS:
+        reject("attacks", requested, "be an attack; every audit runs this side-channel check")
+    if isinstance(requested, str) and requested not in known:
+        raise unknown("attack", requested, known)
+    attack = known[requested]() if isinstance(requested, str) else requested
     if not isinstance(attack, Attack):
         raise ArgumentTypeError(f"attacks must be names or attacks, got {attack!r}.")
     if not attack.in_audit:
-        reject("attacks", attack.name, "be one whose events are independent: run it alone")
+        reject("attacks", attack.name, "be one whose events are independent: run it separately")
     return attack

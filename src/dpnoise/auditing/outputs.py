@@ -1,10 +1,10 @@
 """Outputs of mechanisms (data, n) -> n outputs of any kind, as rows of numbers.
 
 A mechanism is called from Python or as a program. A row holds the length of an output, then its
-parts. A part that is a number stays what it is, up to the nearest float64. Anything else has a
-code, the same whenever it is seen. What is missing is NaN. When the encoder is closed, before the
-last count, all that was never seen has one code: a row is a function of its output alone, so that
-whatever is certified of rows is certified of outputs.
+parts. A number becomes the nearest float64, a missing part becomes NaN, and anything else gets a
+code. Equal parts have equal codes. Before the last count the encoder is closed: all parts not seen
+before then share one code. A row is then a function of its output only, so that a bound certified
+on rows holds for outputs.
 """
 
 import json
@@ -23,37 +23,38 @@ from numpy.typing import NDArray
 
 from dpnoise.auditing.calls import Pace, call_in_time
 from dpnoise.auditing.targets.mechanisms import Data
-from dpnoise.auditing.targets.target import TargetError, function_of, piped
+from dpnoise.auditing.targets.target import TargetError, function_of, run_command
 from dpnoise.core import strict_json
 from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, shown
 from dpnoise.core.parallel import cores, run_in_parallel
 from dpnoise.core.safe_text import shortened
 
-Outputs = Data  # What a mechanism gives: told by its attributes.
+Outputs = Data  # Outputs of any type: the code checks their attributes.
 
 _CHUNK: Final = 1 << 24  # Bytes of rows that are drawn at a time.
-_FIRST_OUTPUTS: Final = 64  # Outputs for each data set that decide how many parts a row has.
-_LONGEST_DATA: Final = 60  # Characters of a data set as it is shown.
-_WIDEST: Final = 4096  # Parts of an output that are looked at.
-_LARGEST: Final = 1e300  # Infinities and what is beyond this count as this: it can be added up.
+_FIRST_OUTPUTS: Final = 64  # Outputs for each data set that decide the number of parts in a row.
+_LONGEST_DATA: Final = 60  # Characters in the description of a data set.
+_WIDEST: Final = 4096  # Parts of an output that are used; further ones are ignored.
+_LARGEST: Final = 1e300  # Larger numbers and infinities are clipped to this, to keep sums finite.
 _NUMBERS: Final = "biuf"  # Kinds of NumPy's types.
 _SMALL: Final = (np.bool_, np.int8, np.uint8)  # Types of outputs whose rows have 16 bits a part.
 _PLAIN: Final = {int, float, bool, np.float64, np.int64}
-_FIRST_CODE: Final = 0.3141592653589793  # Unlike any number that is likely to stand next to it.
-_OBJECTS: Final = 256  # The most objects that may stand for themselves alone, as an abort may.
-_RUN: Final = 1 << 14  # Rows that are worth a thread.
+_FIRST_CODE: Final = 0.3141592653589793  # Its fraction is unlikely among real outputs.
+# The most objects that compare equal only to themselves; an abort may be such an object.
+_MOST_OBJECTS: Final = 256
+_THREAD_ROWS: Final = 1 << 14  # Rows from which on a thread pays.
 _LONGEST_TEXT: Final = 40  # Characters of a text in an event's words.
-_TAKEN: Final = "a number, a text, None, or tuples, lists and arrays of these"
+_ACCEPTED: Final = "a number, a text, None, or tuples, lists and arrays of these"
 
 
 class Source:
-    """Draws rows of outputs from a mechanism, as many as are asked for, chunk by chunk.
+    """Draws rows of outputs from a mechanism, chunk by chunk.
 
     A mechanism is a function (data, n) -> n outputs, "module:attribute", or a command as a list of
-    strings. A command reads one line of JSON, {"data": ..., "n": ...}, and writes n lines of JSON;
-    if it is asked one by one, it makes one output a process. `name` is for a mechanism that is
-    known by another name than its own. Rows can be drawn when `prepare` has made the encoder.
+    strings. A command reads one line of JSON, {"data": ..., "n": ...}, and writes n lines of JSON.
+    With `one_by_one`, each process of a command makes one output. `name` replaces the mechanism's
+    own name in reports. Call `prepare` before `rows`: it makes the encoder.
     """
 
     encoder: "Encoder"
@@ -70,25 +71,25 @@ class Source:
         self.drawn = 0
 
     def prepare(self, data_sets: list[object]) -> None:
-        """See some outputs for each data set, which decide what a row is."""
-        first = [self.outputs(data_sets[0], 1)]  # It says how many may be asked for at once.
+        """Draw some outputs for each data set, and make the encoder of rows from them."""
+        first = [self.outputs(data_sets[0], 1)]  # Its time limits the size of the next calls.
         for data in data_sets:
             first += [self.outputs(data, m) for m in self._pace.parts(_FIRST_OUTPUTS)]
         shown = f"{_FIRST_OUTPUTS} outputs of {self.name}"
         self.encoder = call_in_time(lambda: Encoder(self.name, first), shown, self._pace.seconds)
 
     def outputs(self, data: object, n: int) -> Outputs:
-        """Return n outputs as the mechanism gives them."""
+        """Return n outputs as the mechanism returns them."""
         self.drawn += n
         if self._one_by_one and n > 1:
-            return [single(self._outputs(data, 1)) for _ in range(n)]
+            return [copy_single(self._outputs(data, 1)) for _ in range(n)]
         return self._outputs(data, n)
 
     def _outputs(self, data: object, n: int) -> Outputs:
-        shown = f"{self.name}({described(data)}, {n})"
+        shown = f"{self.name}({describe_data(data)}, {n})"
 
-        def called() -> Outputs:
-            outputs = self._call(_own(data), n)
+        def call_and_check() -> Outputs:
+            outputs = self._call(_copy_if_mutable(data), n)
             sized = hasattr(outputs, "__len__") and getattr(outputs, "shape", (n,)) != ()
             if not sized or isinstance(outputs, str | bytes | dict | set | frozenset):
                 raise TargetError(f"{shown} gave a {type(outputs).__name__}, not {n} outputs.")
@@ -96,27 +97,27 @@ class Source:
                 raise TargetError(f"{shown} gave {len(outputs)} outputs, not {n}.")
             return outputs
 
-        return self._pace.call(called, shown, n)
+        return self._pace.call(call_and_check, shown, n)
 
     def rows(self, data: object, n: int) -> Floats:
         """Return n outputs as rows."""
         parts = []
         for m in self._pace.parts(n, self.chunk):
-            # Outputs may be of the mechanism's own classes: looking at them has a time limit, too.
+            # Encoding may run code of the mechanism's own classes, so it has a time limit, too.
             encode = partial(self.encoder.rows, self.outputs(data, m), m)
             parts.append(call_in_time(encode, f"{m} outputs of {self.name}", self._pace.seconds))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     @property
     def chunk(self) -> int:
-        """How many outputs are asked for in one call."""
+        """The number of outputs per call."""
         return max(1, _CHUNK // self.encoder.row_bytes)
 
 
-def _own(data: object) -> object:
+def _copy_if_mutable(data: object) -> object:
     """Return a copy of data that a mechanism could change: its next call must see the same."""
-    changes = isinstance(data, list | tuple | dict | set | np.ndarray) or hasattr(data, "iloc")
-    return deepcopy(data) if changes else data
+    mutable = isinstance(data, list | tuple | dict | set | np.ndarray) or hasattr(data, "iloc")
+    return deepcopy(data) if mutable else data
 
 
 def _from_command(time_limit: float, command: list[str], data: object, n: int) -> list[object]:
@@ -129,7 +130,7 @@ def _from_command(time_limit: float, command: list[str], data: object, n: int) -
             f"A program reads data sets as JSON, which has no {kind}."
         ) from None
     call = f"{shlex.join(command)}, asked for {n} outputs,"
-    lines = piped(command, time_limit, line, call).splitlines()
+    lines = run_command(command, time_limit, line, call).splitlines()
     try:
         return [json.loads(line) for line in lines]
     except ValueError:
@@ -137,7 +138,7 @@ def _from_command(time_limit: float, command: list[str], data: object, n: int) -
 
 
 def _plain(data: Data) -> object:
-    """Return a data set as JSON has it; a frame is a list of its rows."""
+    """Return a data set in types that JSON has; a frame becomes a list of its rows."""
     if hasattr(data, "iloc") and hasattr(data, "columns"):
         if not data.columns.is_unique:
             raise ArgumentError("The columns of a frame must have different names, for JSON.")
@@ -152,10 +153,10 @@ def _plain(data: Data) -> object:
     return data
 
 
-def described(data: object) -> str:
-    """Return a data set in a few words, as reports and errors show it: of rows, their number.
+def describe_data(data: object) -> str:
+    """Return a short description of a data set for reports and errors.
 
-    >>> described(np.array([1.0, 2.0])), described(3), described(list(range(100)))
+    >>> describe_data(np.array([1.0, 2.0])), describe_data(3), describe_data(list(range(100)))
     ('[1, 2]', '3', '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, ...] (100)')
     """
     plain = data.tolist() if isinstance(data, np.ndarray) else data
@@ -178,10 +179,10 @@ def _word(part: object) -> str:
 
 
 class Encoder:
-    """Makes rows of outputs.
+    """Converts outputs to rows.
 
-    `name` is the mechanism's, for errors. `first` are some outputs for each data set, which decide
-    how many parts a row has.
+    `name` is the mechanism's name for errors. `first` holds some outputs for each data set, which
+    decide the number of parts in a row.
 
     >>> encoder = Encoder("mine", [[("no", 3.5), ("no",), None]])
     >>> encoder.rows([("no", 3.5), ("no",), None], 3).tolist()
@@ -194,7 +195,7 @@ class Encoder:
         self._name = name
         self._codes: dict[Hashable, float] = {}
         self._coded: list[Hashable] = []
-        self._alone = 0  # Objects that are equal to nothing but themselves.
+        self._identity_only = 0  # Objects that compare equal only to themselves.
         self._closed = False
         self._widths = {self._width(outputs) for outputs in first}
         self._parts = min(max(self._widths, default=0), _WIDEST)
@@ -203,30 +204,30 @@ class Encoder:
 
     @property
     def row_bytes(self) -> int:
-        """How large a row is, if it is like the first ones."""
+        """The bytes of a row, if later outputs are like the first ones."""
         return (2 if self._small else 8) * (1 + self._parts)
 
     @property
     def names(self) -> list[str]:
-        """What the columns of a row are called in an event."""
+        """The names of the columns of a row in an event's words."""
         parts = ["y"] if self._parts == 1 else [f"y[{j}]" for j in range(self._parts)]
         return ["its length", *parts]
 
     def text(self, code: float) -> str | None:
-        """Return what has this code, or None if it is no code."""
+        """Return the text of the part with this code, or None if the number is not a code."""
         k = round(code - _FIRST_CODE) if abs(code) < len(self._coded) else -1
         if k < 0 or k + _FIRST_CODE != code:
             return None
         return shortened(shown(self._coded[k]), _LONGEST_TEXT)
 
     def close(self) -> None:
-        """Give what was never seen one code from now on."""
+        """Encode all parts not seen so far with one code from now on."""
         self._closed = True
 
     def rows(self, outputs: Outputs, n: int) -> Floats:
-        """Return a row for each of n outputs, or raise if these are not n."""
+        """Return a row for each of n outputs, or raise TargetError if there are not n."""
         array = _as_array(outputs)
-        rows = self._from_list(_listed(outputs)) if array is None else self._from_array(array)
+        rows = self._from_list(_to_list(outputs)) if array is None else self._from_array(array)
         if len(rows) != n:
             raise TargetError(f"{self._name} gave {len(rows)} outputs, not {n}.")
         return rows
@@ -234,15 +235,17 @@ class Encoder:
     def _width(self, outputs: Outputs) -> int:
         array = _as_array(outputs)
         if array is None:
-            return max((len(self._flat(output)) for output in _listed(outputs)), default=0)
+            return max((len(self._flat(output)) for output in _to_list(outputs)), default=0)
         return 1 if array.ndim == 1 else array.shape[1]
 
     def _from_array(self, array: NDArray[np.generic]) -> Floats:
         parts = array.reshape(len(array), -1)
         width = parts.shape[1]
         if width not in self._widths:
-            was = " or ".join(map(str, sorted(self._widths)))
-            raise TargetError(f"{self._name} changed its outputs' shape: {width} parts, not {was}.")
+            expected = " or ".join(map(str, sorted(self._widths)))
+            raise TargetError(
+                f"{self._name} changed its outputs' shape: {width} parts, not {expected}."
+            )
         small = array.dtype in _SMALL and width == self._parts
         rows = _empty(len(parts), 1 + self._parts, np.int16 if small else np.float64)
         rows[:, 0] = width
@@ -253,17 +256,17 @@ class Encoder:
             numbers = rows[:, 1 : 1 + kept.shape[1]]
 
             def clip(first: int, last: int) -> None:
-                some = slice(first, last)
-                np.clip(kept[some], -_LARGEST, _LARGEST, out=numbers[some], dtype=np.float64)
+                part = slice(first, last)
+                np.clip(kept[part], -_LARGEST, _LARGEST, out=numbers[part], dtype=np.float64)
 
             if array.dtype.kind == "f":
-                run_in_parallel(clip, len(kept), _RUN, cores())
+                run_in_parallel(clip, len(kept), _THREAD_ROWS, cores())
             else:
                 numbers[:] = kept
         else:
             for j, column in enumerate(kept.T):
-                values, places = np.unique(column, return_inverse=True)
-                rows[:, 1 + j] = np.array([self._code(value) for value in values.tolist()])[places]
+                values, indices = np.unique(column, return_inverse=True)
+                rows[:, 1 + j] = np.array([self._code(value) for value in values.tolist()])[indices]
         return rows
 
     def _from_list(self, outputs: list[object]) -> Floats:
@@ -277,7 +280,7 @@ class Encoder:
         return np.clip(rows, -_LARGEST, _LARGEST, out=rows)
 
     def _flat(self, output: object) -> list[float]:
-        """Return the parts of an output one after the other; none if it is None, an abort."""
+        """Return the parts of an output as a flat list; None, an abort, has no parts."""
         if output is None:
             return []
         if isinstance(output, list | tuple) and {*map(type, output)} <= _PLAIN:
@@ -308,12 +311,13 @@ class Encoder:
         try:
             code = self._codes.get(part, new)
         except TypeError:
-            raise TargetError(f"{self._name} gave a {kind}: expected {_TAKEN}.") from None
+            raise TargetError(f"{self._name} gave a {kind}: expected {_ACCEPTED}.") from None
         if code == new and not self._closed:
-            self._alone += type(part).__eq__ is object.__eq__
-            if self._alone > _OBJECTS:
+            self._identity_only += type(part).__eq__ is object.__eq__
+            if self._identity_only > _MOST_OBJECTS:
                 raise TargetError(
-                    f"{self._name} gave many of {kind}, each unlike all others: expected {_TAKEN}."
+                    f"{self._name} gave many of {kind}, each unlike all others: "
+                    f"expected {_ACCEPTED}."
                 )
             self._codes[part] = code
             self._coded.append(part)
@@ -321,7 +325,7 @@ class Encoder:
 
 
 def _empty(n: int, width: int, dtype: type = np.float64) -> Floats:
-    """Return n rows whose columns lie together in memory: views take columns."""
+    """Return n rows with contiguous columns, because views read columns."""
     return np.empty((width, n), dtype=dtype).T
 
 
@@ -332,17 +336,17 @@ def _float(number: numbers.Real | Decimal) -> float:
         return float("-inf") if number < 0 else float("inf")
 
 
-def single(outputs: Outputs) -> object:
-    """Return the only one of outputs; a copy, because a mechanism may write the next over it."""
-    return copy(_listed(outputs)[0])
+def copy_single(outputs: Outputs) -> object:
+    """Return a copy of the only output: a mechanism may overwrite it with the next."""
+    return copy(_to_list(outputs)[0])
 
 
-def _listed(outputs: Outputs) -> list[object]:
+def _to_list(outputs: Outputs) -> list[object]:
     return list(outputs.to_numpy() if hasattr(outputs, "to_numpy") else outputs)
 
 
 def _as_array(outputs: Outputs) -> NDArray[np.generic] | None:
-    """Return outputs as an array of numbers or texts if they are one, or become one unchanged."""
+    """Return outputs as an array of numbers or texts, or None if that would change them."""
     if hasattr(outputs, "to_numpy"):  # A frame or a Series, which goes through its columns.
         outputs = outputs.to_numpy()
     if isinstance(outputs, np.ma.MaskedArray):

@@ -1,7 +1,7 @@
-"""The pages of one report and of several, as HTML that needs nothing else: no script, no network.
+"""HTML pages of one report or of several, without scripts or network access.
 
-They know only the plain data of `Report.to_dict`, so that a report read from a file shows the same.
-What a picture shows is given to the templates as shares of its width and height.
+They use only the plain data of `Report.to_dict`, so a report read from a file gives the same page.
+Templates get the lengths in a picture as fractions of its width and height.
 """
 
 import math
@@ -17,14 +17,14 @@ from dpnoise.core.safe_text import shortened
 Data = dict[str, Any]
 Drawing = dict[str, object]
 
-_LINE: Final = 38  # Characters, at least, in the 340 pixels of a phone.
-_WIDEST: Final = 60  # Columns.
-_FEW: Final = 10  # Outputs in a column that chance alone may bring.
-_SAFE_TO_SHOW: Final = 10.0  # epsilon above which exp(epsilon) helps nobody
+_LINE: Final = 38  # Characters that fit in the 340 pixels of a phone.
+_WIDEST: Final = 60  # The most columns of a chart.
+_CHANCE_OUTPUTS: Final = 10  # Outputs in a column that may be there by chance.
+_LARGEST_EPSILON: Final = 10.0  # Above this epsilon the factor exp(epsilon) is not shown.
 
 
 def render(report: Data) -> str:
-    """Return the page of one report, given as `Report.to_dict()`."""
+    """Return the page of one report, in the form of `Report.to_dict()`."""
     strongest, others = _sort_findings(report["findings"])
     at_delta = f"at delta {number(report['delta'])}"
     with_sensitivity = f"{at_delta} and sensitivity {number(report['sensitivity'])}"
@@ -44,7 +44,7 @@ def render(report: Data) -> str:
         strongest=_draw(report, strongest),
         others=[_describe(report, finding) for finding in others],
         curve=certified_curve(report["curve"]),
-        # A hyphen at the end of a line would look like a break: the words of a command stay whole.
+        # A line break at a hyphen would look like a second hyphen: words of a command stay whole.
         command=re.split(r"(?<=\s)", report["command"]),
         limits=_limits([report]),
         **_WORDING,
@@ -54,7 +54,7 @@ def render(report: Data) -> str:
 def render_comparison(reports: Sequence[Data], not_audited: Mapping[str, str]) -> str:
     """Return one page that compares the reports of several targets, the worst first.
 
-    `not_audited` says of other targets why they were not audited.
+    `not_audited` maps each target without an audit to the reason.
     """
     ordered = sorted(reports, key=lambda report: report["certified"] / report["claimed"])[::-1]
     bars = [
@@ -67,7 +67,7 @@ def render_comparison(reports: Sequence[Data], not_audited: Mapping[str, str]) -
         )
         for report in ordered
     ]
-    # What an attack knows of a library's roundings may hold on some machines only.
+    # Attacks rely on a library's roundings, which may depend on the machine.
     machines = {report["versions"].get("machine", "a machine not named") for report in ordered}
     return html.render(
         "dpnoise.auditing/comparison.html",
@@ -96,15 +96,15 @@ def _sort_findings(findings: list[Data]) -> tuple[list[Data], list[Data]]:
 
 
 def _describe(report: Data, finding: Data) -> Data:
-    """Write the values, the counts and the bound of a finding as the page shows them."""
+    """Format the values, the counts and the bound of a finding for the page."""
     k = finding["releases"]
     bound = at_least(finding["certified"], report["claimed"])
     return {
         **finding,
         "value0": number(finding["value0"]),
         "value1": number(finding["value1"]),
-        "counted0": _counted(finding["hits0"], finding["trials0"]),
-        "counted1": _counted(finding["hits1"], finding["trials1"]),
+        "counted0": _format_count(finding["hits0"], finding["trials0"]),
+        "counted1": _format_count(finding["hits1"], finding["trials1"]),
         "bound": f"at least {bound}" + ("" if k == 1 else f" for each of {k} releases"),
         "state": _state(finding),
     }
@@ -113,43 +113,48 @@ def _describe(report: Data, finding: Data) -> Data:
 def _draw(report: Data, findings: list[Data]) -> list[Data]:
     """Describe findings with their pictures.
 
-    Attacks at the same two values saw the same outputs: one picture of them is enough.
+    Attacks at the same two values used the same outputs, so these get one picture.
     """
     drawn: set[frozenset[float | str]] = set()
-    described = []
+    descriptions = []
     for finding in findings:
-        told = _describe(report, finding)
+        description = _describe(report, finding)
         bars = [
-            Bar(f"At value {told[f'value{i}']}", told[f"counted{i}"], share, f"value{i}")
+            Bar(
+                f"At value {description[f'value{i}']}",
+                description[f"counted{i}"],
+                share,
+                f"value{i}",
+            )
             for i in (0, 1)
             for share in [finding[f"hits{i}"] / finding[f"trials{i}"]]
         ]
-        told["chart"] = bar_chart("How often the event happened", bars, full=1.0)
+        description["chart"] = bar_chart("How often the event happened", bars, full=1.0)
         values = frozenset({finding["value0"], finding["value1"]})
-        told["bits"] = None if values in drawn else _outputs(report, told)
+        description["bits"] = None if values in drawn else _outputs(report, description)
         if finding["evidence"]:
             drawn.add(values)
-        described.append(told)
-    return described
+        descriptions.append(description)
+    return descriptions
 
 
 def _outputs(report: Data, finding: Data) -> Data | None:
-    """Return the outputs that gave the value away, where the attack kept them.
+    """Return the outputs that revealed the value, if the attack kept them.
 
-    Some column must be longer than the claim and chance would have it.
+    None unless some column is longer than the claim and chance allow.
     """
     evidence = finding["evidence"]
-    allowed = math.exp(min(report["claimed"], _SAFE_TO_SHOW))
+    allowed = math.exp(min(report["claimed"], _LARGEST_EPSILON))
     pairs = zip(evidence.get("at0", ()), evidence.get("at1", ()), strict=True)
-    if not any(max(pair) > 2 * allowed * (min(pair) + _FEW) for pair in pairs):
+    if not any(max(pair) > 2 * allowed * (min(pair) + _CHANCE_OUTPUTS) for pair in pairs):
         return None
-    readable = report["kind"] == "epsilon" and report["claimed"] <= _SAFE_TO_SHOW
+    readable = report["kind"] == "epsilon" and report["claimed"] <= _LARGEST_EPSILON
     bits = last_bits(evidence, finding["value0"], finding["value1"])
     return {**bits, "allowed": f"{allowed:.3g}" if readable else None}
 
 
 def _limits(reports: Sequence[Data]) -> Data | None:
-    """Return the trials at each value, and the most that these reports could have certified."""
+    """Return the trials at each value, and the largest bound that these reports could certify."""
     findings = [finding for report in reports for finding in report["findings"]]
     trials = max((finding["trials1"] for finding in findings), default=0)
     if trials <= 1:
@@ -158,36 +163,36 @@ def _limits(reports: Sequence[Data]) -> Data | None:
     return {"trials": trials, "kind": highest["kind"], "ceiling": at_least(highest["ceiling"])}
 
 
-def _state(judged: Data) -> str:
-    """Say what a finding or a report is; a report without findings says nothing."""
-    if not judged.get("findings", True):
+def _state(result: Data) -> str:
+    """Return the verdict of a finding or a report; a report without findings has none."""
+    if not result.get("findings", True):
         return "not tried"
-    if not judged["broken"] and not judged.get("refutable", True):
+    if not result["broken"] and not result.get("refutable", True):
         return "cannot be refuted"
-    return "broken" if judged["broken"] else "not broken"
+    return "broken" if result["broken"] else "not broken"
 
 
-def _counted(hits: int, trials: int) -> str:
+def _format_count(hits: int, trials: int) -> str:
     return f"{hits:,} of {trials:,} ({percent(hits, trials)})"
 
 
-def _times(hits: int) -> str:
+def _format_times(hits: int) -> str:
     return {0: "never", 1: "once", 2: "twice"}.get(hits, f"{hits:,} times")
 
 
-# What the templates write numbers with.
+# Functions that the templates format numbers with.
 _WORDING: Final = {
-    "at_least": at_least, "duration": duration, "number": number, "times": _times,
+    "at_least": at_least, "duration": duration, "number": number, "times": _format_times,
     "used_as_if": used_as_if,
 }  # fmt: skip
 
 
-# The pictures: colours are the style sheet's, and each is also said in words.
+# Pictures. The style sheet sets their colours, and each picture also has a text.
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar: what it is, what it says, its length, the style sheet's name for its colour."""
+    """One bar of a chart; `kind` is the class of its colour in the style sheet."""
 
     label: str
     says: str
@@ -199,14 +204,14 @@ class Bar:
 def bar_chart(title: str, rows: Sequence[Bar], *, full: float | None = None) -> Drawing:
     """Return horizontal bars; `full` is the length that fills the page, by default the longest."""
     lengths = [x for row in rows for x in (row.length, row.mark or 0.0) if math.isfinite(x)]
-    most = (max(lengths, default=0.0) if full is None else full) or 1.0
+    longest = (max(lengths, default=0.0) if full is None else full) or 1.0
     drawn = [
         {
             "label": shortened(row.label, _LINE),
             "says": row.says,
             "kind": row.kind,
-            "width": min(1.0, row.length / most) if row.length > 0 else None,
-            "mark": row.mark / most if row.mark is not None and row.mark <= most else None,
+            "width": min(1.0, row.length / longest) if row.length > 0 else None,
+            "mark": row.mark / longest if row.mark is not None and row.mark <= longest else None,
         }
         for row in rows
     ]
@@ -219,20 +224,20 @@ def bar_chart(title: str, rows: Sequence[Bar], *, full: float | None = None) -> 
 
 
 def certified_curve(points: Sequence[Sequence[float]]) -> Drawing | None:
-    """Return the least delta at each epsilon, if some events certify a curve."""
-    seen = [(epsilon, delta) for epsilon, delta in points if delta > 0]
-    if len(seen) < 2:  # noqa: PLR2004 - a curve
+    """Return the least delta at each epsilon, or None if there are fewer than two points."""
+    positive = [(epsilon, delta) for epsilon, delta in points if delta > 0]
+    if len(positive) < 2:  # noqa: PLR2004 - a curve
         return None
-    most, last = seen[0][1], seen[-1][0]
+    largest_delta, last_epsilon = positive[0][1], positive[-1][0]
     return {
-        "delta": at_least(most),
-        "epsilon": at_least(last),
-        "columns": [delta / most for _, delta in seen],
+        "delta": at_least(largest_delta),
+        "epsilon": at_least(last_epsilon),
+        "columns": [delta / largest_delta for _, delta in positive],
     }
 
 
 def last_bits(evidence: dict[str, list[int]], value0: str, value1: str) -> Drawing:
-    """Return how often the last set bit of a release stands for 2^e, at either value."""
+    """Return a histogram of the exponent of the last set bit, at either value."""
     columns, folded = _columns(evidence)
     totals = [sum(column[i] for column in columns) or 1 for i in (1, 2)]
     shares = [(at0 / totals[0], at1 / totals[1]) for _, at0, at1 in columns]
@@ -249,12 +254,13 @@ def last_bits(evidence: dict[str, list[int]], value0: str, value1: str) -> Drawi
 
 
 def _columns(evidence: dict[str, list[int]]) -> tuple[list[tuple[int, int, int]], bool]:
-    """Return each exponent with its two counts, without gaps, in the window that holds the most.
+    """Return each exponent with its two counts, without gaps, in the window with the most outputs.
 
-    The outermost columns hold what lies beyond the window; whether something does comes second.
+    The outermost columns include the outputs beyond the window. The second result is whether there
+    are any.
     """
-    counted = list(zip(evidence["exponents"], evidence["at0"], evidence["at1"], strict=True))
-    seen = [row for row in counted if row[1] or row[2]] or counted
+    every_row = list(zip(evidence["exponents"], evidence["at0"], evidence["at1"], strict=True))
+    seen = [row for row in every_row if row[1] or row[2]] or every_row
     exponents = [row[0] for row in seen]
     first, last = min(exponents), max(exponents)
     folded = last - first >= _WIDEST

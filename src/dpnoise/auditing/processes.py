@@ -1,9 +1,9 @@
-"""Noise that repeats between processes, and time that tells of the noise.
+"""Side-channel checks: noise that repeats between processes, and time that depends on the noise.
 
-These need no arithmetic on the outputs: a seed copied by a fork gives the same noise to several
-processes, a fixed seed gives it again after a restart, and the difference of two releases with the
-same noise is the difference of the secrets. A clock may tell the size of the noise, or whether a
-sampler had a second Gaussian in store.
+These checks need no arithmetic on the outputs. A seed copied by a fork gives the same noise to
+several processes; a fixed seed repeats the noise after a restart. Two releases with the same noise
+reveal the difference of the secrets. The time of a release may reveal the size of the noise, or
+whether a sampler had a second Gaussian in store.
 
 None of this is counted in the certified epsilon of an audit.
 """
@@ -34,45 +34,46 @@ Clock = Callable[[], int]
 Times = NDArray[np.int64]
 _Result = TypeVar("_Result")
 
-# What a child sends: something for its parent to receive, then its result or an error.
+# Kinds of messages from a child: any number of messages, then its result or an error.
 _MESSAGE, _RESULT, _ERROR = "message", "result", "error"
 
-# The p-value below which `timed` and `phased` say that they found something.
+# The p-value below which `timed` and `phased` report a problem.
 FALSE_ALARM: Final = 1e-6
-# How often the slower kind of release has to be the slower one of a pair, in every repeat. A
-# Gaussian from the store gives 0.7 and more.
+# Least share of pairs, in every repeat, in which the slower kind of release must be slower. A
+# stored Gaussian gives 0.7 and more.
 PHASE: Final = 0.6
 _REPEATS: Final = 3
 
-# This many equal releases at the start are a repetition.
+# Equal releases at the start that count as a repetition: chance does not give this many.
 _SAME_START: Final = 8
-# What an audit looks at: releases that are timed, and from which a state is recovered.
+# Releases that an audit times: enough for the p-value, and a few seconds at most.
 _TIMED_RELEASES: Final = 2_000
+# Releases from which an audit recovers the state of a generator.
 _PREDICTED_RELEASES: Final = 2_000
-# Seconds: a release that takes longer is not timed so often.
+# Seconds: slower targets are not timed, because the check would take too long.
 _SLOWEST_RELEASE: Final = 0.002
-# Seconds for a forked child of an audit, which hangs on a lock that it inherits.
+# Seconds for a forked child of an audit, which may hang on a lock that it inherits.
 _FORK_SECONDS: Final = 10.0
 
 
 class ProcessError(DpnoiseError, RuntimeError):
-    """A process did not give its releases."""
+    """A process failed to return its releases."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What was seen of a target's processes.
+    """The result of one side-channel check.
 
     Parameters
     ----------
     name
-        What was looked for: "forked", "restarted", "timed" or "phased".
+        The check: "forked", "restarted", "timed", "phased" or "state"; "not seen" if it failed.
     found
-        Whether it is there.
+        Whether the check found a problem.
     words
-        What was seen, in one sentence.
+        The result in one sentence.
     measured
-        The figures behind it.
+        The measurements behind it.
     """
 
     name: str
@@ -84,22 +85,22 @@ class Observation:
 def forked(
     target: Target, value: float = 0.0, *, children: int = 3, n: int = 64, timeout_s: float = 60.0
 ) -> Observation:
-    """Look for the same releases in several forked children.
+    """Check whether several forked children draw the same releases.
 
-    The target is used once before, so that a generator that seeds itself at first use has done so.
-    Children that begin with the same 8 releases count as equal: a generator may draw afresh when
-    the bytes that it had in store at the fork are spent. By chance two of them do so with
-    probability p^8, where p is that of one equal release.
+    The target is called once before the fork, because some generators seed themselves at first use.
+    Children that begin with the same 8 releases count as equal: a generator may reseed itself when
+    its buffered bytes run out. Two children do so by chance with probability p^8, where p is the
+    probability of one equal release.
 
     Parameters
     ----------
     target, value
-        What is attacked, and the value that it releases.
+        The target under attack, and the value that it releases.
     children, n
-        How many processes to fork from the same parent, and how many releases each draws.
+        The number of processes to fork from the same parent, and of releases that each draws.
     timeout_s
-        After this long a child is killed: a lock held by another thread of the parent stays locked
-        in it for ever.
+        Seconds after which a child is killed: a lock held by another thread of the parent stays
+        locked in the child for ever.
 
     Examples
     --------
@@ -121,15 +122,15 @@ def forked(
 
 
 def _compare_children(drawn: Sequence[Releases]) -> Observation:
-    """Say how many of some children have drawn the same releases, or began with the same."""
+    """Report how many children drew the same releases, or began with the same ones."""
     n = len(drawn[0])
-    # How many releases two children have in common before the first that differs.
+    # For each two children, the number of equal releases before the first that differs.
     shared = [int((a == b).cumprod().sum()) for a, b in combinations(drawn, 2)]
     equal = sum(start >= min(n, _SAME_START) for start in shared)
-    who = "No two of" if not equal else "All" if equal == len(shared) else "Some of"
-    began = max(shared) if equal else n
-    did = "drew" if began == n else "began with"
-    words = f"{who} {len(drawn)} children {did} the same {began} releases."
+    subject = "No two of" if not equal else "All" if equal == len(shared) else "Some of"
+    longest = max(shared) if equal else n
+    verb = "drew" if longest == n else "began with"
+    words = f"{subject} {len(drawn)} children {verb} the same {longest} releases."
     return Observation("forked", equal > 0, words, {"pairs": len(shared), "equal": equal})
 
 
@@ -139,10 +140,10 @@ def run_in_child(
     timeout_s: float | None = None,
     receive: Callable[..., object] = print,
 ) -> _Result:
-    """Return what `work` returns in a forked child, or raise what it raises there.
+    """Run `work` in a forked child, and return its result or raise its error.
 
-    Each time that `work` calls its argument in the child, `receive` is called here. Errors say by
-    `name` which child has ended, or is killed after a time without an answer.
+    Each time that `work` calls its argument in the child, `receive` is called in the parent. Error
+    messages use `name` for a child that ended early, or that was killed after the timeout.
     """
     if not hasattr(os, "fork"):
         raise ProcessError("This needs os.fork, which this system does not have.")
@@ -150,8 +151,7 @@ def run_in_child(
     pipe, childs_end = context.Pipe(duplex=False)
     child = context.Process(target=_work_and_answer, args=(work, childs_end))
     with warnings.catch_warnings():
-        # Python and JAX warn that a child of several threads may hang. That is what the limit of
-        # time is for.
+        # Python and JAX warn that a child of several threads may hang. The timeout covers that.
         warnings.simplefilter("ignore")
         child.start()
     childs_end.close()
@@ -184,13 +184,13 @@ def _work_and_answer(work: Callable[[Callable[..., None]], object], pipe: Connec
 
 
 def program_of(name: str, value: float = 0.0, n: int = 64) -> str:
-    """Return a program that prints releases of a target: a name, or module:attribute."""
-    made = f"targets.resolve({name!r}, 1.0, {0.0 if ':' in name else 1e-6}, 1.0)"
-    return f"from dpnoise.auditing import targets; print({made}({value!r}, {n}).tolist())"
+    """Return a Python program that prints releases of a target: a name, or module:attribute."""
+    target = f"targets.resolve({name!r}, 1.0, {0.0 if ':' in name else 1e-6}, 1.0)"
+    return f"from dpnoise.auditing import targets; print({target}({value!r}, {n}).tolist())"
 
 
 def restarted(program: str, *, timeout_s: float = 300.0) -> Observation:
-    """Look for the same output of a program in two fresh interpreters: a fixed seed.
+    """Check for a fixed seed: a program that prints the same in two fresh interpreters.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def restarted(program: str, *, timeout_s: float = 300.0) -> Observation:
         Python code that prints releases and nothing else; `program_of` writes one. It does not
         import from the current folder (`python -P`), where anybody may have put a json.py.
     timeout_s
-        After this long an interpreter is killed.
+        Seconds after which an interpreter is killed.
 
     Examples
     --------
@@ -214,7 +214,7 @@ def restarted(program: str, *, timeout_s: float = 300.0) -> Observation:
 
 
 def _output_of(program: str, timeout_s: float) -> str:
-    """Run a program in this interpreter's twin."""
+    """Run a program in a fresh interpreter of this Python, and return what it prints."""
     command = [sys.executable, "-P", "-c", program]
     try:
         run = subprocess.run(  # noqa: S603 - this interpreter and the caller's own program
@@ -232,21 +232,21 @@ def _output_of(program: str, timeout_s: float) -> str:
 def timed(
     target: Target, value: float = 0.0, *, n: int = 10_000, clock: Clock = time.perf_counter_ns
 ) -> Observation:
-    """Look for a time that depends on the size of the noise, as in samplers that count up to it.
+    """Check whether the time of a release depends on the size of its noise.
 
-    The test is Spearman's rank correlation of the time of a release with |release - value|. A
-    busy machine can hide such a dependence. It cannot feign one: what disturbs the clock does not
-    know the noise, and if the two are independent every pairing of them is equally likely, so the
-    rate of false alarms holds for times of any kind.
+    It does in samplers that count up to the noise. The test is Spearman's rank correlation of the
+    time of a release with |release - value|. A busy machine can hide a dependence, but not cause
+    one: its disturbances are independent of the noise. Every pairing of times and noise is then
+    equally likely, so the false-alarm rate holds for times of any kind.
 
     Parameters
     ----------
     target, value
-        What is attacked, and the value that it releases, one at a time.
+        The target under attack, and the value that it releases, one at a time.
     n
-        How many releases are timed.
+        The number of timed releases.
     clock
-        Returns whole nanoseconds.
+        A function that returns whole nanoseconds.
     """
     from scipy import stats  # noqa: PLC0415 - SciPy takes long to import
 
@@ -274,18 +274,21 @@ def timed(
 def phased(
     target: Target, value: float = 0.0, *, n: int = 10_000, clock: Clock = time.perf_counter_ns
 ) -> Observation:
-    """Look for calls that are slow and fast in turn: Gaussians made in pairs, one kept in store.
+    """Check whether calls are slow and fast in turn: Gaussians made in pairs, one kept in store.
 
-    A busy machine may be slow and fast in turn by itself. So chance decides which releases are the
-    odd ones: before each that is timed, a coin calls either the target once more or a control of
-    the same shape that keeps nothing, NumPy's Laplace noise. What disturbs the clock does not know
-    the coins, and the rate of false alarms holds for times of any kind, as in `timed`. The control
-    is timed in the same rounds, and split by the same coins.
+    A busy machine may be slow and fast in turn as well. So chance decides which releases are the
+    odd ones. Before each timed release, a coin chooses one more call: of the target, or of a
+    control that stores nothing, NumPy's Laplace noise. Disturbances of the clock are independent of
+    the coins, so the false-alarm rate holds for times of any kind, as in `timed`. The control is
+    timed in the same rounds, and split by the same coins.
 
-    Found is what three repeats agree on: the times of odd and even releases differ with a p-value
-    below 10^-6 (Mann-Whitney); of one release of either kind, the same one is slower in more than
-    60 % of the cases, in each third of the rounds; and the control's are not. A busy machine can
-    hide such a difference.
+    The check finds a problem if three conditions hold:
+
+    - The times of odd and even releases differ with a p-value below 10^-6 (Mann-Whitney).
+    - In each third of the rounds, the same kind is the slower of two in more than 60 % of cases.
+    - The releases of the control do not differ like that.
+
+    A busy machine can hide such a difference.
 
     Parameters
     ----------
@@ -322,7 +325,7 @@ def _compare_kinds(times: Times, control: Times, odd: Flags) -> dict[str, float]
 
 
 def _compare_times(times: Times, odd: Flags) -> tuple[float, float]:
-    """Return how often an odd one of two is the slower, and the p-value of their being alike."""
+    """Return how often the odd release of two is the slower, and the p-value of no difference."""
     from scipy import stats  # noqa: PLC0415 - SciPy takes long to import
 
     test = stats.mannwhitneyu(times[odd], times[~odd])
@@ -330,7 +333,7 @@ def _compare_times(times: Times, odd: Flags) -> tuple[float, float]:
 
 
 def _time_rounds(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, Times, Flags]:
-    """Time n releases of a target and of the control; tell which are the target's odd ones."""
+    """Time n releases of a target and of the control, and flag the odd releases of the target."""
     release, control = target.release, named("numpy.laplace").release
     times = np.empty((n, 3), dtype=np.int64)
     coins = np.frombuffer(os.urandom(n), dtype=np.uint8) % 2
@@ -347,7 +350,7 @@ def _time_rounds(target: Target, value: float, n: int, clock: Clock) -> tuple[Ti
 def _time_releases(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, Floats]:
     """Time n releases, one by one, without the checks of a target's call.
 
-    The first hundred warm up. Nothing is kept but numbers: the memory for a growing list of arrays
+    The first hundred calls warm up. Only numbers are kept: allocating a growing list of arrays
     would show in the times.
     """
     times, releases = np.empty(n, dtype=np.int64), np.empty(n)
@@ -366,81 +369,99 @@ def _time_call(release: ReleaseFunction, value: float, clock: Clock) -> tuple[in
 
 
 @dataclass(frozen=True)
-class Look:
-    """One of the observations, as the command line offers it."""
+class SideChannelCheck:
+    """A side-channel check, as the command line offers it."""
 
     name: str
     breaks: str
     source: str
     default_target: str
-    look: Callable[[Target], Observation]
+    check: Callable[[Target], Observation]
 
 
-_LOOKS: Final = (
-    Look("forked", "generators with state, copied into each child: NumPy, random, PyDP",
-         "known since fork; measured here", "numpy.laplace", forked),
-    Look("restarted", "generators with a fixed seed", "known since seeds; measured here",
-         "numpy.laplace", lambda target: restarted(program_of(target.name))),
-    Look("timed", "samplers that count or reject: diffprivlib's discrete ones, PyDP's",
-         "Jin, McMurtry, Rubinstein and Ohrimenko 2022", "diffprivlib.GaussianDiscrete", timed),
-    Look("phased", "Gaussians made in pairs: random.gauss, numpy.random.RandomState.normal",
-         "Holohan and Braghin 2021, section 2.4", "random.gauss", phased),
-)  # fmt: skip
-LOOKS: Final = {look.name: look for look in _LOOKS}
+_CHECKS: Final = (
+    SideChannelCheck(
+        "forked",
+        "generators with state, copied into each child: NumPy, random, PyDP",
+        "known since fork; measured here",
+        "numpy.laplace",
+        forked,
+    ),
+    SideChannelCheck(
+        "restarted",
+        "generators with a fixed seed",
+        "known since seeds; measured here",
+        "numpy.laplace",
+        lambda target: restarted(program_of(target.name)),
+    ),
+    SideChannelCheck(
+        "timed",
+        "samplers that count or reject: diffprivlib's discrete ones, PyDP's",
+        "Jin, McMurtry, Rubinstein and Ohrimenko 2022",
+        "diffprivlib.GaussianDiscrete",
+        timed,
+    ),
+    SideChannelCheck(
+        "phased",
+        "Gaussians made in pairs: random.gauss, numpy.random.RandomState.normal",
+        "Holohan and Braghin 2021, section 2.4",
+        "random.gauss",
+        phased,
+    ),
+)
+SIDE_CHANNEL_CHECKS: Final = {check.name: check for check in _CHECKS}
 
 
 def observations(
-    asked: object, target: Target, limited: Target, time_limit: float
+    argument: object, target: Target, limited: Target, time_limit: float
 ) -> list[Observation]:
-    """Look at what certifies nothing: a generator's state, forks, restarts and time.
+    """Run the side-channel checks, which certify nothing: state, forks, restarts and time.
 
-    `asked` is what the audit was given: some looks are for a name or for a command only. The target
-    comes by itself and with a time limit, which takes a new thread for each call. That would hide
-    what a clock sees, and a generator that each thread has for itself. A look that fails must not
-    cost the report, and one that would take minutes is left out.
+    `argument` is the target as the caller named it: some checks need a name or a command. `limited`
+    is the target with a time limit, which starts a thread for each call. Threads would distort the
+    times, and hide a generator that each thread has for itself. A failed check must not cost the
+    report, and a check that would take minutes is skipped.
     """
-    if isinstance(asked, list | tuple):
-        return [_look_safely(partial(_compare_runs, target))]
-    looks: list[Callable[[], Observation]] = [
+    if isinstance(argument, list | tuple):
+        return [_check_safely(partial(_compare_runs, target))]
+    checks: list[Callable[[], Observation]] = [
         partial(_recover_state, limited),
-        partial(_look_at_clock, timed, target, limited),
-        partial(_look_at_clock, phased, target, limited),
+        partial(_check_time, timed, target, limited),
+        partial(_check_time, phased, target, limited),
         partial(forked, target, timeout_s=min(time_limit, _FORK_SECONDS)),
     ]
-    if isinstance(asked, str):
-        program = program_of(asked)
-        looks.append(partial(restarted, program, timeout_s=time_limit))
-    return [_look_safely(look) for look in looks]
+    if isinstance(argument, str):
+        program = program_of(argument)
+        checks.append(partial(restarted, program, timeout_s=time_limit))
+    return [_check_safely(check) for check in checks]
 
 
-def _look_safely(look: Callable[[], Observation]) -> Observation:
-    """Make a look that fails an observation of that."""
+def _check_safely(check: Callable[[], Observation]) -> Observation:
+    """Run a check; if it fails, return an observation that says so."""
     try:
-        return look()
+        return check()
     except Exception as error:  # noqa: BLE001 - whatever a target raises, the report is worth more
         return Observation("not seen", found=False, words=f"{type(error).__name__}: {error}")
 
 
-def _look_at_clock(
-    look: Callable[..., Observation], target: Target, limited: Target
-) -> Observation:
-    """Time releases one by one, if a single one comes soon enough for that."""
-    seconds = min(_seconds(limited) for _ in range(3))
+def _check_time(check: Callable[..., Observation], target: Target, limited: Target) -> Observation:
+    """Run a check that times single releases, unless a release takes too long."""
+    seconds = min(_seconds_per_release(limited) for _ in range(3))
     if seconds > _SLOWEST_RELEASE:
         n = f"{_TIMED_RELEASES:,}"
         words = f"A release takes {1000 * seconds:.0f} ms, too long to time {n} of them."
         return Observation("not seen", found=False, words=words)
-    return look(target, n=_TIMED_RELEASES)
+    return check(target, n=_TIMED_RELEASES)
 
 
-def _seconds(target: Target) -> float:
+def _seconds_per_release(target: Target) -> float:
     start = time.perf_counter()
     target(0.0, 1)
     return time.perf_counter() - start
 
 
 def _recover_state(target: Target) -> Observation:
-    """Try to solve for the state of a Mersenne Twister, and to predict what comes next."""
+    """Try to recover the state of a Mersenne Twister, and to predict the next releases."""
     from dpnoise.auditing.attacks.twister import (  # noqa: PLC0415 - attacks take long to import
         MersenneTwister,
     )

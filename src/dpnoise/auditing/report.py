@@ -1,4 +1,4 @@
-"""What an audit found: plain frozen data, JSON, and the exception that CI asks for."""
+"""The report of an audit: frozen data, JSON, HTML, and an exception for continuous integration."""
 
 import json
 import math
@@ -19,8 +19,8 @@ from dpnoise.core import machine, strict_json
 from dpnoise.core.errors import ArgumentError, DpnoiseError
 
 FORMAT: Final = 2
-_CURVE: Final = 41  # Points of a certified curve.
-_FURTHEST: Final = 50.0  # The largest epsilon on it.
+_CURVE_POINTS: Final = 41  # Points of a certified curve.
+_LARGEST_EPSILON: Final = 50.0  # The largest epsilon of a certified curve.
 
 
 class BrokenError(DpnoiseError, AssertionError):
@@ -34,28 +34,28 @@ class Finding:
     Parameters
     ----------
     attack, access
-        The attack's name, and what it was given: outputs, outputs and scale, or source.
+        The attack's name, and what it knows: outputs, outputs and scale, or source.
     event
         The event in plain words, of a release y.
     value0, value1
-        The two values, which differ by the sensitivity at most; of neighbouring data sets, words.
+        The two values, which differ by the sensitivity at most, or descriptions of two data sets.
     releases
-        How many releases one decision takes. The certified epsilon is for each of them.
+        The number of releases in one trial. The certified epsilon is for each release.
     hits0, trials0, hits1, trials1
-        How often the event happened at value0 and at value1.
+        The counts of the event at value0 and at value1.
     low, high
         The limits that these counts prove: the event's probability is at least `low` at value0 and
         at most `high` at value1.
     certified
-        The lower bound on the parameter that is claimed: epsilon, mu or rho.
+        The lower bound on the claimed parameter: epsilon, mu or rho.
     epsilon_lower
         The certified lower bound on epsilon at the report's delta.
     confidence
-        With which all findings of the report hold together.
+        The probability that all findings of the report hold together.
     broken
-        Whether it is more than the target claims.
+        Whether the certified bound exceeds the claim.
     evidence
-        What to draw: "exponents" of the last set bit, and their counts "at0" and "at1".
+        Data for a picture: "exponents" of the last set bit, and their counts "at0" and "at1".
     """
 
     attack: str
@@ -79,36 +79,36 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """What can be proved against a target, and what was tried.
+    """The result of an audit: the certified bounds, and the attacks that were tried.
 
     Parameters
     ----------
     target, version, noise, scale
-        What was audited. A mechanism of any kind has no noise and no scale.
+        The audited target. A mechanism of any kind has no noise and no scale.
     kind, claimed, delta, sensitivity
-        What it claims: "epsilon", "mu" or "rho", and how much of it.
+        The claim of the target: "epsilon", "mu" or "rho", and its value.
     confidence
         The probability that no certified epsilon of this report is too large.
     findings
         The best of each attack, over the pairs and both directions; the largest epsilon first.
     observations
-        Forks, restarts, time.
+        The results of the side-channel checks: forks, restarts, time.
     skipped
         Attacks that could not be run, with the reason.
     pairs
-        The pairs of values that were tried, or of data sets, in words.
+        The pairs of values, or descriptions of the pairs of data sets.
     method
         How the bound was computed, in words.
     ceiling
-        The most that this many releases could have certified.
+        The largest bound that this many releases could have certified.
     releases
-        How many releases the events were chosen on and counted in.
+        The number of releases on which events were chosen and counted.
     seconds
-        How long it took.
+        The time that the audit took.
     command
-        What runs it again.
+        The command that runs the audit again.
     versions
-        Of Python, dpnoise, NumPy and the audited package, and the machine that it ran on.
+        The versions of Python, dpnoise, NumPy and the audited package, and the machine.
     """
 
     target: str
@@ -133,7 +133,7 @@ class Report:
 
     @property
     def epsilon(self) -> float | None:
-        """The epsilon that is claimed, or None if the claim is another."""
+        """The claimed epsilon, or None if the claim is mu or rho."""
         return self.claimed if self.kind == "epsilon" else None
 
     @property
@@ -143,28 +143,28 @@ class Report:
 
     @property
     def certified(self) -> float:
-        """The largest certified lower bound on what is claimed."""
+        """The largest certified lower bound on the claimed parameter."""
         return max((finding.certified for finding in self.findings), default=0.0)
 
     @property
     def broken(self) -> bool:
-        """Whether more than what is claimed is certified."""
+        """Whether a certified bound exceeds the claim."""
         return any(finding.broken for finding in self.findings)
 
     @property
     def refutable(self) -> bool:
-        """Whether this many releases could have certified more than what is claimed."""
+        """Whether this many releases could have certified more than the claim."""
         return self.ceiling > self.claimed
 
     @property
     def curve(self) -> list[tuple[float, float]]:
-        """The certified privacy curve: pairs of an epsilon and the delta that it has at least.
+        """The certified privacy curve: pairs of an epsilon and a lower bound on its delta.
 
-        All findings hold together, so at each epsilon the largest of their deltas does.
+        All findings hold together, so the largest of their deltas is valid at each epsilon.
         """
         single = [finding for finding in self.findings if finding.releases == 1]
-        top = min(_FURTHEST, max((finding.epsilon_lower for finding in single), default=0.0))
-        steps = [top * i / (_CURVE - 1) for i in range(_CURVE)] if top else [0.0]
+        top = min(_LARGEST_EPSILON, max((finding.epsilon_lower for finding in single), default=0.0))
+        steps = [top * i / (_CURVE_POINTS - 1) for i in range(_CURVE_POINTS)] if top else [0.0]
         return [(e, max((_delta(f, e) for f in single), default=0.0)) for e in steps]
 
     @property
@@ -183,15 +183,15 @@ class Report:
         return "Not broken by these attacks. This does not mean safe."
 
     def __str__(self) -> str:
-        """Say the verdict, what gave it away and how it was measured, in a few lines."""
+        """Return the verdict, the findings and the method, in a few lines."""
         used = used_as_if(self.kind, self.claimed, self.delta)
         lines = [f"{f'{self.target} {self.version}'.rstrip()}, {used}", self.verdict]
         lines += [
-            f"  {found.attack}: {self.kind} >= {at_least(found.certified, self.claimed)}: "
-            f"{found.event}. Seen {found.hits0:,} times in {found.trials0:,} at "
-            f"{number(found.value0)}, {found.hits1:,} in {found.trials1:,} at "
-            f"{number(found.value1)}."
-            for found in self.findings
+            f"  {finding.attack}: {self.kind} >= {at_least(finding.certified, self.claimed)}: "
+            f"{finding.event}. Seen {finding.hits0:,} times in {finding.trials0:,} at "
+            f"{number(finding.value0)}, {finding.hits1:,} in {finding.trials1:,} at "
+            f"{number(finding.value1)}."
+            for finding in self.findings
         ]
         lines += [f"certified curve: {words}" for words in [curve_words(self.curve)] if words]
         lines.append(
@@ -202,7 +202,7 @@ class Report:
         return "\n".join(lines)
 
     def raise_if_broken(self) -> None:
-        """Raise BrokenError if more than what is claimed is certified."""
+        """Raise BrokenError if a certified bound exceeds the claim."""
         if self.broken:
             worst = self.findings[0]
             raise BrokenError(f"{self.target}: {self.verdict} {worst.attack}: {worst.event}.")
@@ -219,11 +219,11 @@ class Report:
 
     @classmethod
     def from_dict(cls, data: object) -> Self:
-        """Return the report that `to_dict` took apart."""
+        """Return the report that `to_dict` converted."""
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise ArgumentError(f"The report must have format {FORMAT}.")
         fields = {name: data[name] for name in cls.__dataclass_fields__}
-        # In JSON an infinite epsilon is a text.
+        # JSON has no infinity: an infinite epsilon is a text.
         bounds = "epsilon_lower", "certified"
         fields["findings"] = [
             Finding(**finding | {name: float(finding[name]) for name in bounds})
@@ -239,12 +239,12 @@ class Report:
         return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
 
     def to_html(self, path: str | PathLike[str]) -> None:
-        """Write the report as one HTML page that needs nothing else."""
+        """Write the report as one self-contained HTML page."""
         Path(path).write_text(page.render(self.to_dict()), encoding="utf-8")
 
 
 def _delta(finding: Finding, epsilon: float) -> float:
-    """Return P0 - exp(epsilon) P1 at least: by the limits of both, or of P0 and of their ratio."""
+    """Return a lower bound on P0 - exp(epsilon) P1, from the limits of P0 and P1 or their ratio."""
     by_limits = finding.low - math.exp(epsilon) * finding.high
     return max(by_limits, -finding.low * math.expm1(epsilon - finding.epsilon_lower))
 
@@ -254,7 +254,7 @@ def write_comparison(
     path: str | PathLike[str],
     not_audited: Mapping[str, str] | None = None,
 ) -> None:
-    """Write one HTML page that compares several reports, and says why others were not audited."""
+    """Write an HTML page that compares several reports, with reasons for missing ones."""
     text = page.render_comparison([report.to_dict() for report in reports], not_audited or {})
     Path(path).write_text(text, encoding="utf-8")
 
@@ -266,16 +266,16 @@ def write_list(reports: Sequence[Report], path: str | PathLike[str]) -> None:
 
 
 def read_list(path: str | PathLike[str]) -> list[Report]:
-    """Read what `write_list` wrote."""
+    """Read the reports that `write_list` wrote."""
     return [Report.from_dict(data) for data in json.loads(Path(path).read_text(encoding="utf-8"))]
 
 
-def versions(package: str | None = None, of_package: str = "") -> dict[str, str]:
+def versions(package: str | None = None, package_version: str = "") -> dict[str, str]:
     """Return the versions of Python, dpnoise, NumPy and the audited package, and the machine."""
     return {
         "python": platform.python_version(),
         "dpnoise": version("dpnoise"),
         "numpy": np.__version__,
         "machine": machine.described(),
-        **({package: of_package} if package and of_package else {}),
+        **({package: package_version} if package and package_version else {}),
     }

@@ -1,4 +1,4 @@
-"""How a report writes its numbers. No rounding makes a finding look stronger than it is."""
+"""Formats of the numbers in a report. Rounding never makes a finding look stronger than it is."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from decimal import ROUND_FLOOR, Context
 
 
 def number(x: float | str) -> str:
-    """Write a value or a claim in full; a data set that is in words already stays as it is.
+    """Format a value or a claim in full; return a text unchanged.
 
     >>> number(1.0), number(0.1), number(2.0**60)
     ('1', '0.1', '1.152921504606847e+18')
@@ -15,9 +15,9 @@ def number(x: float | str) -> str:
 
 
 def at_least(epsilon: float, claimed: float = 0.0) -> str:
-    """Write a lower limit, rounded down: rounded up it would not be certified.
+    """Format a lower bound, rounded down: rounded up it would not be certified.
 
-    It has three digits, or as many as it takes to be above a claim that it is above.
+    It has three digits, or more if the rounded bound would not exceed a claim that it exceeds.
 
     >>> at_least(7.1999), at_least(0.3), at_least(0.0), at_least(float("inf"))
     ('7.19', '0.3', '0', 'infinity')
@@ -35,7 +35,7 @@ def at_least(epsilon: float, claimed: float = 0.0) -> str:
 
 
 def used_as_if(kind: str, claimed: float, delta: float) -> str:
-    """Say which claim a target is held to; whether it makes that claim is another question.
+    """Return the claim that an audit assumes, which the target itself may not make.
 
     >>> used_as_if("epsilon", 1.0, 0.0), used_as_if("epsilon", 0.5, 1e-6)
     ('used as if epsilon were 1', 'used as if epsilon were 0.5, delta 1e-06')
@@ -44,7 +44,7 @@ def used_as_if(kind: str, claimed: float, delta: float) -> str:
 
 
 def curve_words(points: Sequence[Sequence[float]]) -> str:
-    """Write a certified curve, in some of its points, or nothing if there is none.
+    """Format some points of a certified curve, or return an empty text if there is none.
 
     >>> curve_words([(0.0, 0.5), (1.0, 0.31), (2.0, 0.2), (3.0, 0.0)])
     'delta, by epsilon, is at least 0.5 at 0, 0.31 at 1, 0.2 at 2'
@@ -60,7 +60,7 @@ def curve_words(points: Sequence[Sequence[float]]) -> str:
 
 
 def percent(hits: int, trials: int) -> str:
-    """Write a share with three digits, and as 0% or 100% only where it is exactly that.
+    """Format a fraction with three digits, and as 0% or 100% only if it is exactly that.
 
     >>> percent(3723, 20_000), percent(0, 20_000), percent(19_999, 20_000)
     ('18.6%', '0%', 'over 99.9%')
@@ -71,7 +71,7 @@ def percent(hits: int, trials: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a time as people say it.
+    """Format a time in minutes and seconds.
 
     >>> duration(3.21), duration(200)
     ('3.2 s', '3 min 20 s')

@@ -15,13 +15,13 @@ from dpnoise.core.safe_text import shown
 
 if TYPE_CHECKING:
     from dpnoise.auditing.attacks.base import Attack, Count, Outcome
-    from dpnoise.auditing.processes import Look
+    from dpnoise.auditing.processes import SideChannelCheck
 
 
 def _attack(arguments: argparse.Namespace) -> None:
     # These modules import Numba and SciPy, so they are imported late.
     from dpnoise.auditing.attacks import ATTACKS
-    from dpnoise.auditing.processes import LOOKS
+    from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
 
     claims = {
         "epsilon": arguments.epsilon,
@@ -30,13 +30,13 @@ def _attack(arguments: argparse.Namespace) -> None:
     }
     lines: Iterable[str]
     if arguments.list or arguments.name is None:
-        lines = _list(ATTACKS, LOOKS)
-    elif arguments.name in LOOKS:
-        lines = _look(LOOKS[arguments.name], arguments, claims)
+        lines = _list(ATTACKS, SIDE_CHANNEL_CHECKS)
+    elif arguments.name in SIDE_CHANNEL_CHECKS:
+        lines = _check_side_channel(SIDE_CHANNEL_CHECKS[arguments.name], arguments, claims)
     elif arguments.name in ATTACKS:
         lines = _run(ATTACKS[arguments.name](), arguments, claims)
     else:
-        raise unknown("attack", arguments.name, [*ATTACKS, *LOOKS])
+        raise unknown("attack", arguments.name, [*ATTACKS, *SIDE_CHANNEL_CHECKS])
     print("\n".join(lines))  # noqa: T201 - this is the command line
 
 
@@ -47,10 +47,12 @@ def _target(name: str, claims: dict[str, float]) -> targets.Target:
     return targets.named(name, **claims)
 
 
-def _list(attacks: "dict[str, type[Attack]]", looks: "dict[str, Look]") -> Iterator[str]:
+def _list(
+    attacks: "dict[str, type[Attack]]", checks: "dict[str, SideChannelCheck]"
+) -> Iterator[str]:
     rows = [
         *((a.name, a.access, a.breaks, a.source) for a in attacks.values()),
-        *((k.name, "to run its process", k.breaks, k.source) for k in looks.values()),
+        *((k.name, "to run its process", k.breaks, k.source) for k in checks.values()),
     ]
     for name, needs, breaks, source in rows:
         yield f"{name}\n  needs   {needs}\n  breaks  {breaks}\n  source  {source}"
@@ -58,13 +60,15 @@ def _list(attacks: "dict[str, type[Attack]]", looks: "dict[str, Look]") -> Itera
     yield f"\nMechanisms, only for audits: {', '.join(targets.MECHANISMS)}"
 
 
-def _look(look: "Look", arguments: argparse.Namespace, claims: dict[str, float]) -> list[str]:
-    target = _target(look.default_target if arguments.target is None else arguments.target, claims)
-    observation = look.look(target)
+def _check_side_channel(
+    check: "SideChannelCheck", arguments: argparse.Namespace, claims: dict[str, float]
+) -> list[str]:
+    target = _target(check.default_target if arguments.target is None else arguments.target, claims)
+    observation = check.check(target)
     if arguments.json:
         return [strict_json.dumps(asdict(observation))]
     result = "FOUND" if observation.found else "not found, which proves nothing"
-    lines = f"{look.name}, {target.name} {target.version}: {result}", f"  {observation.words}"
+    lines = f"{check.name}, {target.name} {target.version}: {result}", f"  {observation.words}"
     return list(map(shown, lines))
 
 

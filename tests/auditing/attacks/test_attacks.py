@@ -1,7 +1,7 @@
 """The attacks on one table of targets: what breaks must break, and what must hold holds.
 
-Tests of the searches behind two of them are in tests/reproduction/test_preimages.py, of those with
-a file of their own there, and of the targets that are heavy to install in peers/.
+tests/reproduction/test_preimages.py tests the searches of two attacks. Some attacks have a separate
+file in this folder. tests/peers tests the targets that are heavy to install.
 """
 
 import math
@@ -89,7 +89,7 @@ def test_noise_of_half_its_scale_is_found_by_a_threshold() -> None:
     check_placebo(outcome)
 
 
-# Where hardly anything is excluded, releases do not tell which formula is behind them: it is given.
+# Where hardly anything is excluded, releases do not reveal the formula, so it is an argument.
 EXCLUSIONS: list[tuple[Attack, str]] = [
     (Mironov(formula="numpy"), "numpy.laplace"),
     (Mironov(formula="paper"), "paper.laplace"),
@@ -127,7 +127,7 @@ USUAL_SIZE = 5000 if LONG else 2000
 def test_exact_release_withstands_every_attack(
     attack: Attack, name: str, value0: float, value1: float
 ) -> None:
-    """Also those made for another noise: what they find is an event like any other."""
+    """Attacks on other noise are included: their events are like any others."""
     target = named(name, epsilon=1.0, delta=DELTA)
     outcome = run_attack(attack, target, value0, value1, SIZES.get(attack.name, USUAL_SIZE))
     check_withstands(outcome, target, 1.0)
@@ -173,7 +173,7 @@ def test_mironov_s_success_does_not_need_few_bits(precision: int, scale: float) 
 def test_a_value_is_possible_exactly_if_one_of_all_uniforms_leads_to_the_release(
     formula: int,
 ) -> None:
-    """The slow twin tries all 2^12 uniforms, for both formulas, values and kinds of release."""
+    """The slow reference tries all 2^12 uniforms, for both formulas, values and release kinds."""
     p, scale = 12, 3.7
     U = np.arange(1, 2**p) / 2**p
 
@@ -186,8 +186,8 @@ def test_a_value_is_possible_exactly_if_one_of_all_uniforms_leads_to_the_release
     for value in (0.0, 1.0, 2.0**40):
         possible = np.unique(value + scale * outputs)
         near = np.concatenate([possible, np.nextafter(possible, np.inf), 1.0 + scale * outputs])
-        found = [mironov.has_uniform(q, value, scale, p, formula) for q in near.tolist()]
-        assert (np.array(found) == np.isin(near, possible)).all()
+        results = [mironov.has_uniform(q, value, scale, p, formula) for q in near.tolist()]
+        assert (np.array(results) == np.isin(near, possible)).all()
 
 
 def test_the_precision_of_mironov_s_attack_is_checked() -> None:
@@ -214,7 +214,7 @@ def test_theorem_5_1_leaks_as_often_as_was_measured(epsilon: float, figure: floa
 @pytest.mark.parametrize("scale", [1.0, 0.3, 7.9, 1e4])
 @pytest.mark.parametrize("value", [0.0, 1.0, -0.3, 1000.0])
 def test_feasibility_agrees_with_a_wide_search(value: float, scale: float, format_: type) -> None:
-    """The twin tries 65 floats w around q - c, and for each 9 floats z around w/s."""
+    """The slow reference tries 65 floats w around q - c, and for each 9 floats z around w/s."""
     rng = np.random.default_rng()
     c, s = format_(value), format_(scale)
     q = np.concatenate([format_(v) + s * rng.laplace(size=300).astype(format_) for v in (0, 1)])
@@ -288,7 +288,7 @@ def second_cached() -> Callable[[], float]:
 
 
 def check_no_more_than_the_addition(outcome: Outcome, target: Target, addition: Attack) -> None:
-    """Raise if an attack on the sampler has more of an advantage than one on the addition."""
+    """Raise if an attack on the sampler has a larger advantage than an attack on the addition."""
     check_withstands(outcome, target, 1.0)
     _, most = outcome.advantage
     print(f"{outcome.attack} on {outcome.target}: {outcome.advantage}")
@@ -325,19 +325,19 @@ def test_mironov_gains_nothing_on_n_uniforms_beyond_the_addition(
     dtype: str, precision: int
 ) -> None:
     """The advantage of the addition is that of the precision attack, which knows no sampler."""
-    one = np.dtype(dtype).type
+    number = np.dtype(dtype).type
     rng = Generator()
-    target = wrap(lambda value, n: one(value) + rng.laplace(1.0, n, dtype=dtype), f"our {dtype}")
+    target = wrap(lambda value, n: number(value) + rng.laplace(1.0, n, dtype=dtype), f"our {dtype}")
     for attack in (Mironov(precision), Mironov()):
         check_no_more_than_the_addition(run_attack(attack, target), target, Precision())
 
 
 @pytest.mark.parametrize(("dtype", "_"), FORMATS)
 def test_pairs_gain_nothing_on_n_uniforms_beyond_the_addition(dtype: str, _: int) -> None:
-    one = np.dtype(dtype).type
+    number = np.dtype(dtype).type
     rng = Generator()
     target = wrap(
-        lambda value, n: one(value) + rng.normal(SIGMA, n, dtype=dtype),
+        lambda value, n: number(value) + rng.normal(SIGMA, n, dtype=dtype),
         f"our {dtype}",
         "gaussian",
         delta=DELTA,
@@ -347,7 +347,7 @@ def test_pairs_gain_nothing_on_n_uniforms_beyond_the_addition(dtype: str, _: int
 
 @pytest.mark.parametrize("precision", [6, 8])
 def test_four_uniforms_of_few_bits_are_broken_by_meeting_in_the_middle(precision: int) -> None:
-    """The table is the kernel's own: with V2 = 1 the second summand is zero."""
+    """The kernel itself gives the table: with V2 = 1 the second summand is zero."""
     rng = Generator()
     target = wrap(
         lambda value, n: value + rng.laplace(1.0, n, variates=4, precision=precision), "few bits"

@@ -13,9 +13,9 @@ from dpnoise.auditing.attacks.base import (
     SCALE,
     SOURCE,
     Event,
-    best,
+    best_event,
     count,
-    excluded,
+    exclusion,
     expected_bound,
     never,
 )
@@ -58,7 +58,7 @@ def test_an_event_is_counted_at_both_values_in_n_releases() -> None:
 
 
 def test_a_memory_of_the_releases_seen_is_worth_nothing() -> None:
-    """The attack claims all that it has seen of value0; fresh releases are other ones."""
+    """The event of the attack is all releases seen at value0; fresh releases differ from these."""
 
     def memorise(target: Target, value0: float, _value1: float, n: int) -> Event:
         seen = target(value0, n)
@@ -116,8 +116,8 @@ def test_what_is_left_after_the_last_whole_group_is_not_used() -> None:
 
 def test_the_event_with_the_greatest_difference_is_taken() -> None:
     events = [below(-1.0), below(0.5), below(2.0), never("nothing")]
-    assert best(events, constant(), 0.0, 1.0, 10) is events[1]
-    assert best(events[::-1], constant(), 0.0, 1.0, 10) is events[1]
+    assert best_event(events, constant(), 0.0, 1.0, 10) is events[1]
+    assert best_event(events[::-1], constant(), 0.0, 1.0, 10) is events[1]
 
 
 def test_an_exclusion_asks_about_the_first_value_only_where_the_second_is_impossible() -> None:
@@ -127,15 +127,15 @@ def test_an_exclusion_asks_about_the_first_value_only_where_the_second_is_imposs
         asked.append((value, len(y)))
         return np.asarray(y >= value)
 
-    event = excluded("words", possible, 1.0, 2.0)
+    event = exclusion("words", possible, 1.0, 2.0)
     assert event.holds(np.array([0.0, 1.0, 1.5, 2.0])).tolist() == [False, True, True, False]
     assert asked == [(2.0, 4), (1.0, 3)]
 
 
 def test_progress_is_passed_on_and_bad_sizes_are_named() -> None:
-    heard: list[float] = []
-    EventAttack(lambda *_: below(0.5))(constant(), n=5, progress=heard.append)
-    assert heard == [0.5]
+    reports: list[float] = []
+    EventAttack(lambda *_: below(0.5))(constant(), n=5, progress=reports.append)
+    assert reports == [0.5]
     with pytest.raises(ValueError, match="n must be at least 1, got 0"):
         EventAttack(lambda *_: below(0.5))(constant(), n=0)
 
@@ -153,10 +153,10 @@ def test_every_attack_says_what_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("estimator", [None, BoundEstimator(Claim("epsilon", 1.0), 1_000, 0.001)])
-def test_a_promise_is_that_of_its_two_counts_whatever_stands_beside_them(
+def test_an_expected_bound_depends_only_on_its_two_counts(
     estimator: BoundEstimator | None,
 ) -> None:
-    """Counts that occur again are judged once; 0 and n are among them."""
+    """Repeated counts are evaluated once; 0 and n are among them."""
     n = 9
     hits0, hits1 = np.random.default_rng().integers(0, n + 1, (2, 300))
     together = expected_bound(hits0, hits1, n, estimator)

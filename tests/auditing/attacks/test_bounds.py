@@ -108,8 +108,8 @@ def test_an_epsilon_is_certified_as_by_hand() -> None:
     """
     n, k, delta, error = 1000, 3, 0.01, 0.002
     root = (error / 2) ** (1 / n)
-    one = certified_epsilon(n, n, 0, n, error=error)
-    assert one == pytest.approx(math.log(root / (1 - root)))
+    without_delta = certified_epsilon(n, n, 0, n, error=error)
+    assert without_delta == pytest.approx(math.log(root / (1 - root)))
     with_delta = certified_epsilon(n, n, 0, n, error=error, delta=delta)
     assert with_delta == pytest.approx(math.log((root - delta) / (1 - root)))
     several = certified_epsilon(n, n, 0, n, error=error, delta=delta, releases=k)
@@ -123,7 +123,7 @@ def test_nothing_is_certified_of_equal_or_rare_events() -> None:
     assert certified_epsilon(9, 1000, 0, 1000, error=0.001, delta=0.01) == 0.0
 
 
-AUDITS = 1000 if LONG else 300  # How many each test of the border asks.
+AUDITS = 1000 if LONG else 300  # Audits in each test of the border.
 BORDERS = [
     # p1, epsilon, delta, releases, trials at value0, trials at value1
     (0.3, 1.0, 0.0, 1, 20_000, 20_000),
@@ -132,7 +132,7 @@ BORDERS = [
     (0.0, 1.0, 1e-3, 1, 20_000, 20_000),
     (0.01, 0.5, 1e-3, 2, 10_000, 10_000),
     (1e-4, 3.0, 1e-6, 1, 500, 500),
-    # With P1 known almost exactly nothing is left of the slack that two limits have together.
+    # If P1 is known almost exactly, the two limits together have no slack.
     (0.1, 1.0, 0.0, 1, 300, 10**9),
     (0.001, 1.0, 1e-3, 1, 20_000, 10**9),
 ]
@@ -144,8 +144,8 @@ def test_at_the_border_of_privacy_999_of_1000_verdicts_are_right(
 ) -> None:
     """P0 = exp(k epsilon) P1 + k delta is still private, and AUDITS certify at 0.999.
 
-    So many alarms or more have a probability of at most that of Binomial(AUDITS, 0.001), and a
-    smaller one where two limits would have to fail together.
+    The number of alarms is at most Binomial(AUDITS, 0.001), and smaller where two limits would have
+    to fail together.
     """
     p1, epsilon, delta, k, trials0, trials1 = border
     p0 = math.exp(k * epsilon) * p1 + k * delta
@@ -159,7 +159,7 @@ def test_at_the_border_of_privacy_999_of_1000_verdicts_are_right(
         certified_epsilon(hits0, trials0, hits1, trials1, error=0.001, delta=delta, releases=k)
         for hits0, hits1 in counts
     ]
-    check_alarms(sum(found > epsilon for found in epsilons))
+    check_alarms(sum(certified > epsilon for certified in epsilons))
 
 
 def check_alarms(number: int) -> None:

@@ -1,4 +1,4 @@
-"""What an attack knows of a library is held against that library, on this machine, each time."""
+"""Each attack with a model of a library checks the model against that library on this machine."""
 
 import math
 from fractions import Fraction
@@ -15,9 +15,9 @@ from dpnoise.auditing.attacks.base import MISFIT, SOURCE, Event, never, silent
 from dpnoise.auditing.targets import named, wrap
 from dpnoise.cli import main
 
-# These look at outputs and the scale alone. Whoever adds to them says that it models no library.
+# These attacks use only outputs and the scale. An attack in this list models no library.
 MODEL_FREE = {"precision", "feasibility", "bits", "threshold", "sensitivity"}
-# Of these the library is heavy: tests/peers/test_peer_models.py has their tests.
+# The libraries of these attacks are heavy: tests/peers/test_peer_models.py tests them.
 WITH_PEERS = {"table", "key-search"}
 MODELS = sorted(set(ATTACKS) - MODEL_FREE - WITH_PEERS)
 
@@ -27,7 +27,7 @@ def size_of(attack: Attack) -> int:
 
 
 def test_every_attack_is_known_to_model_a_library_or_to_model_none() -> None:
-    """A new attack fails here until it has said which it is; base refuses one without a check."""
+    """A new attack fails here until it is in a list; the base rejects a model without a check."""
     given_the_source = {name for name, attack in ATTACKS.items() if attack.access == SOURCE}
     assert given_the_source == {*MODELS, *WITH_PEERS}
     assert set(ATTACKS) == given_the_source | MODEL_FREE
@@ -43,9 +43,9 @@ def test_a_model_explains_the_library_on_this_machine(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_nothing_is_concluded_from_a_model_of_another_machine(name: str) -> None:
-    """Of 2,000 releases hundreds are excluded though their value is true, of the ziggurat's 28.
+    """Of 2,000 releases hundreds exclude their true value; the ziggurat's are 28.
 
-    So none is with a probability below 10^-11.
+    The probability that none does is below 10^-11.
     """
     attack = ATTACKS[name]()
     outcome = attack(on_other_machine(attack.target()), n=size_of(attack), placebo=False)
@@ -55,10 +55,10 @@ def test_nothing_is_concluded_from_a_model_of_another_machine(name: str) -> None
     assert outcome.epsilon_lower() == 0
 
 
-def test_the_twister_tells_a_wrong_model_from_another_generator(
+def test_the_twister_distinguishes_a_wrong_model_from_another_generator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It solves for a state, and of releases without one cannot know which of the two it is."""
+    """Without a state that explains the releases, the attack cannot know the reason."""
     attack = ATTACKS["twister"]()
     target = on_other_machine(attack.target())
     assert MISFIT not in attack.event(target, 0.0, 1.0, 5_000).words
@@ -126,11 +126,11 @@ def test_a_model_that_excludes_a_true_value_once_is_seen_to() -> None:
 
 
 def test_the_method_whose_model_fits_is_preferred_to_one_that_excludes_more() -> None:
-    """A model that excludes everything tells most apart, and is wrong."""
+    """A model that excludes everything has the largest advantage, and is wrong."""
     fits = Event("fits", lambda y: y < 0.5, explains=lambda y, _: y >= 0)
     greedy = Event("greedy", lambda y: y < 2, explains=lambda y, _: y < 0)
     target = wrap(lambda value, n: np.full(n, value))
-    assert base.best([greedy, fits], target, 0.0, 3.0, 10).words == "fits"
+    assert base.best_event([greedy, fits], target, 0.0, 3.0, 10).words == "fits"
     assert never("nothing").explains is None
 
 

@@ -1,4 +1,4 @@
-"""Sensitivity: float sums move by more than real ones, exact sums never."""
+"""Sensitivity: float sums change by more than real ones, exact sums never."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,12 @@ from support.alarms import FALSE_ALARM
 
 import dpnoise
 from dpnoise.auditing.attacks.base import Count, Outcome
-from dpnoise.auditing.attacks.sensitivity import Neighbours, Sensitivity, changed, sum_target
+from dpnoise.auditing.attacks.sensitivity import (
+    Neighbours,
+    Sensitivity,
+    find_neighbours,
+    sum_target,
+)
 
 Data = NDArray[Any]
 EPSILON = 1.0
@@ -21,14 +26,14 @@ LOWER = 1e12  # Of rows that are 10^12 or one more.
 
 
 def interval(count: Count) -> tuple[float, float]:
-    """Give the Clopper-Pearson interval of the probability behind a count."""
+    """Return the Clopper-Pearson interval of the probability, given a count."""
     test = stats.binomtest(count.hits, count.trials)
     ends = test.proportion_ci(confidence_level=1 - FALSE_ALARM, method="exact")
     return float(ends.low), float(ends.high)
 
 
-def allowed(outcome: Outcome, epsilon: float) -> bool:
-    """Whether P0 <= e^epsilon P1 for the event and for its complement, as far as one can tell."""
+def is_allowed(outcome: Outcome, epsilon: float) -> bool:
+    """Return whether the counts allow P0 <= e^epsilon P1, for the event and its complement."""
     low0, high1 = interval(outcome.at0)[0], interval(outcome.at1)[1]
     factor = math.exp(epsilon)
     return low0 <= factor * high1 and 1 - high1 <= factor * (1 - low0)
@@ -59,31 +64,31 @@ def left_to_right(data: Data) -> Any:
 def reordered(total: Callable[[Data], Any], rows: int = 2**20) -> Neighbours:
     """Find two orders of the same rows whose sums differ.
 
-    Some rows are the upper bound, all others the lower; the former come first, last or evenly
-    spread. Of all numbers 3 * 2^k of such rows, the one with the largest difference is taken.
+    Some rows are the upper bound, all others the lower bound. The former come first, last or evenly
+    spread. Their number is the 3 * 2^k with the largest difference of sums.
     """
 
     def extremes(t: int) -> tuple[float, Data, Data]:
         first = np.arange(t)
         orders = []
-        for places in (first, rows - 1 - first, first * rows // t):
+        for indices in (first, rows - 1 - first, first * rows // t):
             orders.append(np.full(rows, LOWER))
-            orders[-1][places] = LOWER + 1
+            orders[-1][indices] = LOWER + 1
         sums = [float(total(order)) for order in orders]
         least, most = min(sums), max(sums)
         return most - least, orders[sums.index(least)], orders[sums.index(most)]
 
     numbers = (3 * 2**k for k in range((rows // 3).bit_length()))
-    _, *data = max(map(extremes, numbers), key=lambda found: found[0])
+    _, *data = max(map(extremes, numbers), key=lambda extreme: extreme[0])
     return Neighbours("reordered", (data[0], data[1]), LOWER, LOWER + 1, 1.0, 1.0)
 
 
 def removed(pairs: int) -> Neighbours:
     """Build float32 data sets that differ by one row, for addition from left to right.
 
-    4096 rows of 4096 make 2^24, from where on floats are 2 apart; without one of them the sum
-    stays below, where they are 1 apart. Then come pairs of rows 1.25 and -0.75. From 2^24 on each
-    pair is rounded to +2 and -0, below to +1 and -1.
+    4096 rows of 4096 add up to 2^24, where the spacing of floats becomes 2. Without one of them the
+    sum stays below, where the spacing is 1. Then come pairs of rows 1.25 and -0.75. From 2^24 on
+    each pair is rounded to +2 and -0, below to +1 and -1.
     """
     large = np.full(4096, 4096.0, dtype=np.float32)
     small = np.tile(np.array([1.25, -0.75], dtype=np.float32), pairs)
@@ -101,7 +106,7 @@ def test_one_changed_row_moves_every_float_sum_by_a_step_between_floats(
     total: Callable[[Data], Any],
 ) -> None:
     rows = 2**18
-    neighbours = changed(total, rows=rows)
+    neighbours = find_neighbours(total, rows=rows)
     assert int((neighbours.data[0] != neighbours.data[1]).sum()) == 1
     assert neighbours.sensitivity == 1
     assert neighbours.gap(total) >= np.spacing(1e12 * rows) > 30
@@ -128,7 +133,7 @@ def test_the_order_does_not_move_a_correctly_rounded_sum() -> None:
 def test_one_removed_row_moves_a_float32_sum_by_all_rows_after_it(
     total: Callable[[Data], Any],
 ) -> None:
-    """4096 for the row itself, and 2 more for each pair that is rounded otherwise."""
+    """4096 for the row itself, and 2 more for each pair that is rounded differently."""
     pairs = 2**16
     neighbours = removed(pairs)
     assert neighbours.gap(total) == 4096 + 2 * pairs
@@ -140,9 +145,9 @@ def test_exact_sums_of_random_neighbours_stay_within_the_sensitivity() -> None:
     rng = np.random.default_rng()
     for _ in range(20):
         data = rng.uniform(-1, 1, 1000) * 2.0 ** rng.integers(-20, 20, 1000)
-        place = int(rng.integers(1000))
+        index = int(rng.integers(1000))
         neighbours = Neighbours(
-            "removed", (data, np.delete(data, place)), -8.0, 8.0, sensitivity=8.0, grid=2.0**-10
+            "removed", (data, np.delete(data, index)), -8.0, 8.0, sensitivity=8.0, grid=2.0**-10
         )
         assert neighbours.gap(neighbours.real_sum) <= neighbours.sensitivity
         shuffled = Neighbours("reordered", (data, rng.permutation(data)), -8.0, 8.0, 8.0, 2.0**-10)
@@ -150,8 +155,10 @@ def test_exact_sums_of_random_neighbours_stay_within_the_sensitivity() -> None:
 
 
 CASES = [
-    pytest.param(partial(changed, np.sum), np.sum, id="changed, np.sum"),
-    pytest.param(partial(changed, math.fsum, rows=2**17), math.fsum, id="changed, math.fsum"),
+    pytest.param(partial(find_neighbours, np.sum), np.sum, id="changed, np.sum"),
+    pytest.param(
+        partial(find_neighbours, math.fsum, rows=2**17), math.fsum, id="changed, math.fsum"
+    ),
     pytest.param(partial(reordered, np.sum), np.sum, id="reordered, np.sum"),
     pytest.param(partial(removed, 2**17), left_to_right, id="removed, float32"),
 ]
@@ -161,10 +168,10 @@ CASES = [
 def test_noise_for_the_real_sensitivity_does_not_hide_a_float_sum(
     make: Callable[[], Neighbours], total: Callable[[Data], Any]
 ) -> None:
-    """A release is on the wrong side if its noise goes half of the gap.
+    """A release is on the wrong side if its noise exceeds half of the gap.
 
-    The middle of two medians is less than a scale off, but with probability 1e-20, and more are on
-    the wrong side than at most with FALSE_ALARM.
+    The error of the middle of two medians is less than a scale, except with probability 1e-20. The
+    number of releases on the wrong side exceeds its limit with probability FALSE_ALARM.
     """
     neighbours, n = make(), 200
     target = sum_target(neighbours, float_release(total, neighbours), epsilon=EPSILON)
@@ -174,7 +181,7 @@ def test_noise_for_the_real_sensitivity_does_not_hide_a_float_sum(
     assert most <= 5
     assert outcome.at0.hits >= n - most
     assert outcome.at1.hits <= most
-    assert not allowed(outcome, EPSILON)
+    assert not is_allowed(outcome, EPSILON)
     assert outcome.epsilon_lower() > 2 * EPSILON
 
 
@@ -186,11 +193,11 @@ def test_noise_on_an_exact_sum_keeps_to_epsilon(
     neighbours = make()
     target = sum_target(neighbours, exact_release(neighbours), epsilon=EPSILON)
     outcome = Sensitivity()(target, n=50_000)
-    assert allowed(outcome, EPSILON)
+    assert is_allowed(outcome, EPSILON)
     if neighbours.relation == "reordered":
-        assert allowed(outcome, 0.0), "the same rows: the order must not show at all"
+        assert is_allowed(outcome, 0.0), "the same rows: the order must not show at all"
     else:
-        assert not allowed(outcome, EPSILON / 2), "the test can tell a loss from half of it"
+        assert not is_allowed(outcome, EPSILON / 2), "the test can tell a loss from half of it"
 
 
 def test_the_attack_says_so_if_it_sees_no_difference() -> None:
@@ -202,4 +209,4 @@ def test_the_attack_says_so_if_it_sees_no_difference() -> None:
 
 def test_bad_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="upper must be at least 6, got 5"):
-        changed(np.sum, lower=5, upper=5)
+        find_neighbours(np.sum, lower=5, upper=5)

@@ -1,4 +1,4 @@
-"""The search for JAX's keys, without JAX: published vectors, and a slow twin in plain integers."""
+"""The search for JAX's keys, without JAX: published vectors, and a slow reference in integers."""
 
 import math
 import secrets
@@ -23,7 +23,7 @@ VECTORS: list[tuple[Pair, Pair, Pair]] = [
 
 
 def twin(key: Pair, counter: Pair) -> Pair:
-    """Threefry-2x32 as its paper has it: 20 rounds, a subkey added after every fourth."""
+    """Threefry-2x32 as in its paper: 20 rounds, a subkey added after every fourth."""
     schedule = (*key, 0x1BD11BDA ^ key[0] ^ key[1])
     a, b = ((word + subkey) % 2**32 for word, subkey in zip(counter, key, strict=True))
     for d in range(20):
@@ -112,9 +112,9 @@ def test_progress_ends_at_one() -> None:
 def test_one_number_leaves_several_keys() -> None:
     """Of 2^26 seeds at least 8 are expected to fit 23 bits by chance."""
     releases = normal(twin_mantissas((0, 7), (), 1))
-    found = threefry.recover(releases, 0.0, 1.0, path=(), seeds=range(2**26))
-    assert 7 in found
-    assert len(found) > 1
+    seeds = threefry.recover(releases, 0.0, 1.0, path=(), seeds=range(2**26))
+    assert 7 in seeds
+    assert len(seeds) > 1
 
 
 def test_noise_of_another_generator_gives_an_event_that_never_happens() -> None:

@@ -51,7 +51,7 @@ def drawn_uniforms(n: int) -> NDArray[np.int64]:
 # Elimination -------------------------------------------------------------------------------------
 
 
-def eliminated(
+def eliminate(
     A: NDArray[np.int64], b: NDArray[np.int64]
 ) -> tuple[int, NDArray[np.bool_], NDArray[np.int64]]:
     """Put A x = b through the kernels; return the last gain, the pivots and a solution."""
@@ -67,8 +67,8 @@ def eliminated(
         if gain == twister._CONTRADICTION:
             break
     solution = twister._solve(basis)
-    found = [twister._has(solution, column) for column in range(unknowns)]
-    return gain, filled, np.array(found)
+    values = [twister._has(solution, column) for column in range(unknowns)]
+    return gain, filled, np.array(values)
 
 
 def test_elimination_agrees_with_trying_all_assignments() -> None:
@@ -77,22 +77,22 @@ def test_elimination_agrees_with_trying_all_assignments() -> None:
     for equations in (3, 6, 7, 8, 9) * 20:
         A, b = rng.integers(0, 2, (equations, 7)), rng.integers(0, 2, equations)
         solutions = x[((x @ A.T - b) % 2 == 0).all(axis=1)]
-        gain, filled, found = eliminated(A, b)
+        gain, filled, solution = eliminate(A, b)
         if len(solutions) == 0:
             assert gain == twister._CONTRADICTION
         else:
             assert len(solutions) == 2 ** int((~filled).sum())
-            assert found.tolist() in solutions.tolist()
+            assert solution.tolist() in solutions.tolist()
 
 
 def test_elimination_finds_a_planted_solution_of_several_words() -> None:
     """200 random equations leave one of 150 unknowns open with probability 2^-50."""
     rng = np.random.default_rng()
     A, x = rng.integers(0, 2, (200, 150)), rng.integers(0, 2, 150)
-    gain, filled, found = eliminated(A, A @ x % 2)
+    gain, filled, solution = eliminate(A, A @ x % 2)
     assert gain == 0
     assert filled.all()
-    assert (found == x).all()
+    assert (solution == x).all()
 
 
 def test_tempering_is_undone() -> None:
@@ -239,7 +239,7 @@ def test_the_attack_measures_itself_in_step_with_its_victim() -> None:
     assert [count.hits for count in outcome.placebo] == [1000, 1000]
 
 
-def test_the_paper_s_formula_is_found_without_being_told() -> None:
+def test_the_paper_s_formula_is_found_by_default() -> None:
     victim = random.Random()  # noqa: S311 - the victim
     attacked = target(paper_releases(victim.random, 1.0))
     event = MersenneTwister().find(attacked, 0.0, 1.0, n=1000)

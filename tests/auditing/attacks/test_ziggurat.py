@@ -1,4 +1,4 @@
-"""The ziggurat: tables that are those of the samplers, and exclusions that are never wrong."""
+"""The ziggurat: its tables equal those of the samplers, and its exclusions are never wrong."""
 
 import math
 import secrets
@@ -30,7 +30,7 @@ def uniforms(count: int) -> Floats:
 
 
 def go_normal(count: int, *, tied: bool) -> Floats:
-    """Draw from a twin of Go's NormFloat64, written from its published algorithm; not from Go.
+    """Draw as Go's NormFloat64 does, by its published algorithm in Python.
 
     The tail and the wedges are as in Go. `tied` is math/rand, otherwise it is math/rand/v2.
     """
@@ -53,7 +53,7 @@ def go_normal(count: int, *, tied: bool) -> Floats:
 
 
 def tail_of(edge: float, count: int) -> Floats:
-    """Marsaglia's tail: how far a Gaussian is beyond the edge, given that it is."""
+    """Marsaglia's tail: the distance of a Gaussian beyond the edge, given that it is beyond."""
     beyond: list[float] = []
     while len(beyond) < count:
         a, b = -np.log1p(-uniforms(2))
@@ -63,7 +63,7 @@ def tail_of(edge: float, count: int) -> Floats:
 
 
 def any_double(releases: Floats, value: float, scale: float) -> NDArray[np.bool_]:
-    """Whether some double z at all gives each release: what needs no knowledge of a sampler."""
+    """Return whether any double z gives each release, without knowledge of a sampler."""
     up = down = (releases - value) / scale
     possible = np.zeros(releases.size, dtype=np.bool_)
     for _ in range(5):
@@ -73,9 +73,9 @@ def any_double(releases: Floats, value: float, scale: float) -> NDArray[np.bool_
 
 
 def test_numpy_table_gives_numpy_s_outputs_from_its_words() -> None:
-    """Look at the next word, then draw: k * w_i, unless the word is thrown away or the tail's.
+    """The output for a word is k * w_i, unless the word is rejected or belongs to the tail.
 
-    That is less than 1 % of the words: all layers together are 1.0067 times the half Gaussian.
+    Such words are less than 1 %: all layers together are 1.0067 times the half Gaussian.
     """
     weights = numpy_layers().weights
     bits = np.random.PCG64()
@@ -130,13 +130,13 @@ def test_feasible_agrees_with_a_search_of_all_nearby_integers(value: float) -> N
     weights = numpy_layers().weights
     releases = SIGMA * 2.0 ** np.random.default_rng().uniform(-12, 1, 60)
 
-    def found(q: float) -> bool:
+    def has_integer(q: float) -> bool:
         near = np.round((q - value) / SIGMA / weights)
         k = near[:, None] + np.arange(-30, 31)
-        there = np.abs(k) < 2.0**52
-        return bool((there & (value + SIGMA * (k * weights[:, None]) == q)).any())
+        within = np.abs(k) < 2.0**52
+        return bool((within & (value + SIGMA * (k * weights[:, None]) == q)).any())
 
-    assert feasible(releases, value, SIGMA).tolist() == [found(q) for q in releases]
+    assert feasible(releases, value, SIGMA).tolist() == [has_integer(q) for q in releases]
 
 
 @pytest.mark.parametrize("exponent", [-12, -10, -8, -6])
@@ -169,7 +169,7 @@ def test_numpy_s_ziggurat_adds_little_to_what_any_double_excludes(
     print(f"\n{true:g}, not {wrong:g}: any double {1 - possible.mean():.4%}, ", end="")
     print(f"ziggurat {excluded.mean():.4%}, of it added {added / releases.size:.4%}")
     check_probability(float(stats.binom.sf(added - 1, releases.size, most)))
-    # What no double gives, no layer gives, except in the tail, where nothing is excluded.
+    # A release that no double gives comes from no layer, except in the tail: nothing is excluded.
     tail = np.abs(releases - wrong) >= SIGMA * EDGE * (1 - 1e-9)
     assert not (~possible & ~excluded & ~tail).any()
 
@@ -189,7 +189,7 @@ def test_go_s_ziggurat_excludes_the_wrong_value_outside_the_tail(
     check_probability(float(stats.binom.sf(missed - 1, releases.size, tail + 1e-4)))
 
 
-def test_the_attack_tells_go_s_values_apart_and_a_placebo_not() -> None:
+def test_the_attack_distinguishes_go_s_values_and_not_a_placebo() -> None:
     target = wrap(
         lambda value, n: value + SIGMA * go_normal(n, tied=True), name="go", noise="gaussian"
     )

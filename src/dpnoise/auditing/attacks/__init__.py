@@ -1,4 +1,4 @@
-"""Everything that is known to take noise back out, one file for each family."""
+"""Attacks that remove or see through noise, one file for each family."""
 
 from typing import Final
 
@@ -30,7 +30,7 @@ __all__ = [
     "Ziggurat",
 ]
 
-# By name, the paper's own first.
+# The attacks of the paper come first.
 _ALL: Final[tuple[type[Attack], ...]] = (
     Mironov, BoxMullerPair, GaussianSearch, MeetInTheMiddle, Precision, Feasibility, BitPatterns,
     Threshold, Tabulated, KeySearch, MersenneTwister, Ziggurat, Sensitivity,

@@ -1,12 +1,12 @@
-"""What every attack is: it finds an event, and is judged on releases that it has not seen.
+"""The base of all attacks: an attack finds an event, which is counted in fresh releases.
 
-An attack writes one method, `find`. Calling it runs `find`, then counts the event in fresh
-releases of both values; then all of that once more with both values equal, where an honest attack
-has no advantage.
+An attack implements one method, `find`. Calling the attack runs `find`, then counts the event in
+fresh releases of both values. Then it repeats this with both values equal, as a placebo: an honest
+attack has no advantage there.
 
-An attack that knows how a library rounds may know it of another machine. Its events say how they
-explain a release (`Event.explains`), and before one is used it must explain releases whose value is
-known. What is certified does not rest on this: it is counted, whatever the model.
+An attack that models how a library rounds may be wrong on this machine. Its events therefore have a
+function that explains a release (`Event.explains`). Before such an event is used, it must explain
+releases of a known value. Certified bounds do not depend on the model: they come from counts.
 """
 
 from abc import ABC, abstractmethod
@@ -26,44 +26,44 @@ from dpnoise.core.parallel import cores, run_in_parallel
 Progress = Callable[[float], object]
 Explains = Callable[[Releases, float], Flags]
 
-# What an attack is given, from the weakest to the strongest.
+# What an attack knows about the target, from the least to the most.
 OUTPUTS: Final = "outputs"
 SCALE: Final = "outputs and scale"
 SOURCE: Final = "source"
 
 MISFIT: Final = "this model does not fit the library on this machine"
 
-# Releases that tell apart events that differ in what they know of the sampler, and that check one.
-_ENOUGH: Final = 2_000
-_ERROR: Final = 1e-4  # Of the limits by which events are compared.
-_DECIDED_TOGETHER: Final = 2**8  # Releases that a thread takes at a time; each costs microseconds.
+# Releases on which models of the sampler are compared and checked.
+_MODEL_RELEASES: Final = 2_000
+_ERROR: Final = 1e-4  # Error of the limits that rank events.
+_RELEASES_PER_TASK: Final = 2**8  # Releases that a thread takes at a time; each costs microseconds.
 
 
 def silent(*_: object) -> None:
-    """Report to nobody, whatever there is to report."""
+    """Ignore all arguments: the default progress callback."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """A set of outputs that happens at one value and hardly at the other.
+    """A set of outputs that is likely at one value and unlikely at the other.
 
     Parameters
     ----------
     words
         The event in plain words, of an output y.
     holds
-        Takes releases in their order and tells, for each group of `releases` of them, whether the
-        event happened. It looks at no other group, and no release is in two: limits of a
-        probability hold for independent trials.
+        Takes releases in their order, and returns for each group of `releases` of them whether the
+        event happened. Each result depends only on its own group, and groups do not overlap: limits
+        of a probability need independent trials.
     releases
-        How many releases one decision takes.
+        The number of releases in a group.
     applies
-        False if the attack has nothing to say about this target, for the reason in `words`.
+        False if the attack cannot be used against this target, for the reason in `words`.
     explains
-        Of an event that rests on a model of a library: takes releases of a known value in their
-        order and tells which of them, or of their groups, the model gives to that value.
+        For an event that relies on a model of a library: takes releases of a known value in their
+        order, and returns which of them, or of their groups, are possible in the model.
     fits
-        False if the model was seen to be wrong. It then is, at whatever values.
+        False if the model was found to be wrong, which then holds at all values.
     """
 
     words: str
@@ -74,7 +74,7 @@ class Event:
     fits: bool = True
 
 
-def excluded(
+def exclusion(
     words: str,
     possible: Explains,
     value0: float,
@@ -85,8 +85,7 @@ def excluded(
     """Return the event that value0 is possible and value1 is not.
 
     `possible` returns for each release, or each row that `grouped` makes of several releases,
-    whether it can come from a value. It is slow, so value0 is asked about only where value1 is not
-    possible.
+    whether it can come from a value. It is slow, so value0 is tested only where value1 is excluded.
     """
 
     def explains(y: Releases, value: float) -> Flags:
@@ -111,10 +110,10 @@ def decide(
     dtype: type = np.float64,
     progress: Progress = silent,
 ) -> Flags:
-    """Find out on all cores, by a kernel, which rows of releases can come from the value.
+    """Return which rows of releases can come from the value, computed by a kernel on all cores.
 
-    The kernel takes rows, the value and the scale in a format, the parts of the model, and the
-    flags to fill.
+    The kernel takes rows, value and scale as `dtype`, the parts of the model, and the flags to
+    fill.
     """
     rows: Releases = np.ascontiguousarray(y, dtype)
     flags = np.empty(len(y), dtype=np.bool_)
@@ -124,24 +123,27 @@ def decide(
         kernel(rows[part], dtype(value), dtype(scale), *model, flags[part])
         progress(last / max(1, len(y)))
 
-    run_in_parallel(work, len(y), _DECIDED_TOGETHER, cores())
+    run_in_parallel(work, len(y), _RELEASES_PER_TASK, cores())
     return flags
 
 
-def best(events: Sequence[Event], target: Target, value0: float, value1: float, n: int) -> Event:
-    """Return the event whose model fits best and whose rates differ most, on at most n releases."""
+def best_event(
+    events: Sequence[Event], target: Target, value0: float, value1: float, n: int
+) -> Event:
+    """Return the event with the best model, then the largest difference of rates."""
     if len(events) == 1:
         return events[0]
-    at0, at1 = (target(value, min(n, _ENOUGH)) for value in (value0, value1))
+    at0, at1 = (target(value, min(n, _MODEL_RELEASES)) for value in (value0, value1))
 
-    def worth(event: Event) -> tuple[int, float]:
-        wrong = _unexplained(event, at0, value0) + _unexplained(event, at1, value1)
-        return -wrong, count(event, at0).rate - count(event, at1).rate
+    def rank(event: Event) -> tuple[int, float]:
+        unexplained = _count_unexplained(event, at0, value0)
+        unexplained += _count_unexplained(event, at1, value1)
+        return -unexplained, count(event, at0).rate - count(event, at1).rate
 
-    return max(events, key=worth)
+    return max(events, key=rank)
 
 
-def exclude(
+def best_exclusion(
     models: Sequence[tuple[Any, ...]],
     target: Target,
     value0: float,
@@ -152,13 +154,15 @@ def exclude(
 ) -> Event:
     """Return the event that value0 is possible and value1 is not, by the model that fits best.
 
-    A model is what `excluded` takes: words, possible, and for groups of releases the last two.
+    A model has the arguments of `exclusion`: words, possible, and for groups grouped and releases.
     """
-    events = [excluded(words, can, value0, value1, *groups) for words, can, *groups in models]
-    return best(events, target, value0, value1, n) if events else never(otherwise)
+    events = [
+        exclusion(words, possible, value0, value1, *groups) for words, possible, *groups in models
+    ]
+    return best_event(events, target, value0, value1, n) if events else never(otherwise)
 
 
-def _unexplained(event: Event, releases: Releases, value: float) -> int:
+def _count_unexplained(event: Event, releases: Releases, value: float) -> int:
     """Count the releases of a known value that the model behind an event does not explain."""
     return 0 if event.explains is None else int((~event.explains(releases.copy(), value)).sum())
 
@@ -166,24 +170,23 @@ def _unexplained(event: Event, releases: Releases, value: float) -> int:
 def expected_bound(
     hits0: Integers, hits1: Integers, n: int, estimator: BoundEstimator | None = None
 ) -> Floats:
-    """Return what each event would be worth if these were its counts.
+    """Return the value of each event for choosing among them, given its counts.
 
-    That is what it would certify in an audit, or without one the ratio of its limits. For choosing
-    among events alone: they are counted again. Many have the same two counts: each pair of counts
-    is judged once.
+    That is its expected bound, or the ratio of its limits without an estimator. Chosen events are
+    counted again. Many events have the same two counts, so each pair of counts is evaluated once.
     """
-    pairs, place = np.unique(hits0 * (n + 1) + hits1, return_inverse=True)
+    pairs, indices = np.unique(hits0 * (n + 1) + hits1, return_inverse=True)
     seen0, seen1 = pairs // (n + 1), pairs % (n + 1)
     if estimator is not None:
         expected = estimator.expected_bounds(seen0, seen1, n)
     else:
         low, high = bounds.lower_limits(seen0, n, _ERROR), bounds.upper_limits(seen1, n, _ERROR)
         expected = low / high
-    return np.asarray(expected[place.reshape(hits0.shape)])
+    return np.asarray(expected[indices.reshape(hits0.shape)])
 
 
 def beyond(threshold: float, *, above: bool) -> Event:
-    """Return the event on one side of a threshold."""
+    """Return the event that a release is on one side of a threshold."""
 
     def holds(y: Releases) -> Flags:
         return np.asarray(y > threshold if above else y < threshold, dtype=np.bool_)
@@ -192,25 +195,25 @@ def beyond(threshold: float, *, above: bool) -> Event:
 
 
 def never(words: str) -> Event:
-    """Return the event of an attack that found nothing."""
+    """Return an event that never happens, for an attack that found nothing."""
     return Event(words, lambda y: np.zeros(len(y), dtype=np.bool_), applies=False)
 
 
-def misfit(seen: str) -> Event:
-    """Return the event of an attack whose model was seen to be wrong here."""
-    return replace(never(f"{MISFIT}: {seen}"), fits=False)
+def misfit(reason: str) -> Event:
+    """Return an event that never happens, for an attack with a wrong model."""
+    return replace(never(f"{MISFIT}: {reason}"), fits=False)
 
 
 @dataclass(frozen=True)
 class Count:
-    """How often an event happened, and in how many trials."""
+    """The number of trials in which an event happened, and the number of all trials."""
 
     hits: int
     trials: int
 
     @property
     def rate(self) -> float:
-        """The share of the trials in which it happened."""
+        """The fraction of trials in which the event happened."""
         return self.hits / self.trials
 
     def __add__(self, other: "Count") -> "Count":
@@ -219,18 +222,18 @@ class Count:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an attack found, measured on fresh releases.
+    """The result of an attack, measured on fresh releases.
 
     Parameters
     ----------
     attack, target
         Their names.
     value0, value1
-        The two values; the event is meant to happen at value0.
+        The two values; the event should be likelier at value0.
     event, releases
-        The event in plain words, and how many releases one decision takes.
+        The event in plain words, and the number of releases in a group.
     at0, at1
-        How often it happened at each value.
+        The counts of the event at each value.
     placebo
         The same attack with both values equal to value0.
     error
@@ -238,7 +241,7 @@ class Outcome:
     independent
         Whether the trials are independent, without which no epsilon is certified.
     applies
-        False if nothing is concluded, for the reason in `event`.
+        False if the attack draws no conclusion, for the reason in `event`.
     """
 
     attack: str
@@ -265,7 +268,7 @@ class Outcome:
         return None if self.placebo is None else _advantage(*self.placebo, self.error)
 
     def epsilon_lower(self, delta: float = 0.0) -> float:
-        """Return an epsilon that the target cannot be below, at this delta."""
+        """Return a certified lower bound on the target's epsilon, at this delta."""
         if not self.independent:
             return 0.0
         counts = self.at0.hits, self.at0.trials, self.at1.hits, self.at1.trials
@@ -280,7 +283,7 @@ def _advantage(at0: Count, at1: Count, error: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Attack(ABC):
-    """The base of all attacks: small frozen objects, made with what they know of the target."""
+    """The base of all attacks: small frozen objects, with their knowledge of the target."""
 
     name: ClassVar[str]
     access: ClassVar[str]
@@ -288,13 +291,13 @@ class Attack(ABC):
     source: ClassVar[str]
     default_target: ClassVar[str]
     default_size: ClassVar[int] = 20_000
-    noise: ClassVar[str | None] = None  # "laplace" or "gaussian", if it knows one of them only.
+    noise: ClassVar[str | None] = None  # "laplace" or "gaussian", if it attacks only one of them.
     in_audit: ClassVar[bool] = True  # Whether it applies to any target, one release at a time.
-    # Whether its trials are: once a generator's state is known they share it, and prove nothing.
+    # Whether its trials are independent. Trials that share a generator's state prove nothing.
     independent: ClassVar[bool] = True
 
     def target(self, **claims: float) -> Target:
-        """Return a target that it breaks, with epsilon, delta and sensitivity."""
+        """Return a target that the attack breaks, with epsilon, delta and sensitivity."""
         return named(self.default_target, **claims)
 
     @abstractmethod
@@ -307,22 +310,21 @@ class Attack(ABC):
     def event(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Find the event, and hold its model against releases of both values, which are known.
+        """Find the event, and check its model on releases of both known values.
 
-        A model that excludes a true value is that of another machine, or of another library:
-        nothing is concluded from it.
+        A model that excludes a true value belongs to another machine or library, and is not used.
         """
         event = self.find(target, value0, value1, n, progress)
         if self.access != SOURCE or not event.applies:
             return event
         if event.explains is None:
             raise ArgumentError(f"{self.name} knows a library's source: give its event `explains`.")
-        size = min(n, _ENOUGH)
+        size = min(n, _MODEL_RELEASES)
         for value in (value0, value1):
-            wrong = _unexplained(event, target(value, size), value)
+            wrong = _count_unexplained(event, target(value, size), value)
             if wrong:
-                seen = f"{wrong:,} of {size:,} releases of the value {value:g} exclude that value"
-                return misfit(f"{seen} ({event.words})")
+                reason = f"{wrong:,} of {size:,} releases of the value {value:g} exclude that value"
+                return misfit(f"{reason} ({event.words})")
         return event
 
     @final
@@ -342,27 +344,27 @@ class Attack(ABC):
         Parameters
         ----------
         target
-            What is attacked.
+            The target of the attack.
         value0, value1
-            The value at which the event is meant to happen; another, at most the sensitivity away.
+            The value where the event should be likelier, and one at most the sensitivity away.
         n
-            How many releases of each value the attack may see, and how many it is measured on.
+            The number of releases of each value to choose on, and again to count in.
         confidence
-            Of the intervals and of the certified epsilon.
+            The confidence of the intervals and of the certified epsilon.
         placebo
-            Whether to do all of it again with both values equal.
+            Whether to repeat the attack with both values equal.
         progress
             Called with numbers from 0 to 1 while the attack works.
         """
         n = check_integer("n", self.default_size if n is None else n, least=1)
         error = 1 - confidence
-        outcome = self._measured(target, value0, value1, n, error, progress)
+        outcome = self._measure(target, value0, value1, n, error, progress)
         if not placebo:
             return outcome
-        same = self._measured(target, value0, value0, n, error, silent)
+        same = self._measure(target, value0, value0, n, error, silent)
         return replace(outcome, placebo=(same.at0, same.at1))
 
-    def _measured(
+    def _measure(
         self, target: Target, value0: float, value1: float, n: int, error: float, progress: Progress
     ) -> Outcome:
         event = self.event(target, value0, value1, n, progress)
@@ -383,22 +385,22 @@ class Attack(ABC):
         )
 
 
-def happened(event: Event, releases: Releases, *, last: bool = False) -> Flags:
-    """Tell of each trial whether an event happened; what is left after the last is not used.
+def event_flags(event: Event, releases: Releases, *, last: bool = False) -> Flags:
+    """Return for each trial whether an event happened; an incomplete last group is not used.
 
-    `last` says that no other event will see the releases.
+    `last`: no other event will use these releases, so that they need not be copied.
     """
     groups = len(releases) // event.releases
     whole = releases[: groups * event.releases]
-    # A copy: an event that sorts what it is given must not change what the next one sees.
+    # An event that sorts its argument must not change what the next event gets.
     flags = event.holds(whole if last else whole.copy(order="K"))
     if not 0 < len(flags) <= groups:
-        made = f"{len(flags)} trials of {len(releases)} releases, {event.releases} for each"
-        raise ArgumentError(f"The event {event.words!r} made {made}: expected 1 to {groups}.")
+        trials = f"{len(flags)} trials of {len(releases)} releases, {event.releases} for each"
+        raise ArgumentError(f"The event {event.words!r} made {trials}: expected 1 to {groups}.")
     return flags
 
 
 def count(event: Event, releases: Releases) -> Count:
-    """Count an event in releases; what is left over after the last whole group is not used."""
-    flags = happened(event, releases)
+    """Count an event in releases; an incomplete last group is not used."""
+    flags = event_flags(event, releases)
     return Count(int(np.count_nonzero(flags)), len(flags))

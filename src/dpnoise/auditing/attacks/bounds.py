@@ -1,12 +1,12 @@
-"""What counts of an event prove: exact binomial limits, and how much of a claim they refute.
+"""Exact binomial limits from counts of an event, and the bounds on a claim that they certify.
 
-Pure statistics. Every limit holds for any sample size and any probability (Clopper and Pearson
-1934): it is wrong with at most the stated error, never "approximately".
+Every limit holds for any sample size and any probability (Clopper and Pearson 1934): it is wrong
+with at most the stated probability, not only approximately.
 
-An event happens with probability P0 at one data set and P1 at its neighbour. All claims bound how
-far the two may be apart, so that a lower limit of P0 and an upper limit of P1 give a lower bound on
-the parameter of the claim. One pair of limits is held against every point of a claim at no further
-error: the limits are wrong with the stated probability, whatever is concluded from them.
+An event happens with probability P0 at one data set and P1 at its neighbour. Every claim limits the
+difference of P0 and P1. So a lower limit of P0 and an upper limit of P1 give a lower bound on the
+parameter of the claim. One pair of limits can be compared with every point of a claim: the
+probability that the limits are wrong does not depend on the conclusions.
 """
 
 import math
@@ -28,16 +28,17 @@ EPSILON: Final = "epsilon"
 MU: Final = "mu"
 RHO: Final = "rho"
 
-# Orders of Rényi divergence: each of them alone is a valid bound on rho, the largest is taken.
+# Orders of Rényi divergence: each gives a valid bound on rho, and the largest is taken.
 _ORDERS: Final = 1 + np.geomspace(*TUNING.renyi_orders)
-# SciPy's quantiles are accurate to about 1e-12. Moving a limit outward by this much keeps it exact,
-# and so it does with a bound, moved toward the target's benefit.
+# The fraction of the error for the ratio, if a coin is tossed; the two limits share the rest.
+TOSSED: Final = 0.9
 
-TOSSED: Final = 0.9  # The part of the error that is for the ratio, where a coin is tossed.
+# SciPy's quantiles are accurate to about 1e-12. `TUNING.rounding_margin` moves limits outward, and
+# bounds in the target's favour, by more than that: so they stay valid.
 
 
 def lower_limit(hits: int, trials: int, error: float) -> float:
-    """Return a limit that the probability is below with probability at most `error`.
+    """Return a lower limit of the event's probability, wrong with probability at most `error`.
 
     Examples
     --------
@@ -53,7 +54,7 @@ def lower_limit(hits: int, trials: int, error: float) -> float:
 
 
 def upper_limit(hits: int, trials: int, error: float) -> float:
-    """Return a limit that the probability is above with probability at most `error`.
+    """Return an upper limit of the event's probability, wrong with probability at most `error`.
 
     Examples
     --------
@@ -99,14 +100,14 @@ def certified_epsilon(
     delta: float = 0.0,
     releases: int = 1,
 ) -> float:
-    """Return an epsilon that every (epsilon, delta)-private target exceeds or equals.
+    """Return a lower bound on the epsilon of an (epsilon, delta)-private target.
 
     An event E over k releases of an (epsilon, delta)-private target has, by composition,
 
         P0(E) <= exp(k epsilon) P1(E) + k delta
 
-    so epsilon >= log((P0 - k delta) / P1) / k, with P0 at its lower and P1 at its upper limit. It
-    is too large with probability at most `error`. Zero means that nothing is certified.
+    so epsilon >= log((P0 - k delta) / P1) / k, with P0 at its lower and P1 at its upper limit. The
+    bound is too large with probability at most `error`. Zero means that nothing is certified.
 
     Examples
     --------
@@ -124,12 +125,11 @@ def certified_epsilon(
 
 
 def tossed_epsilon(hits0: int, trials0: int, hits1: int, trials1: int, *, error: float) -> float:
-    """Return an epsilon as `certified_epsilon` does, of trials that a fair coin divided.
+    """Return a lower bound on epsilon, if a fair coin chose the data set of each trial.
 
-    Where a coin chooses the data set of each trial, and the event has happened in h of them, the
-    number of those at the second is binomial with h trials and probability P1 / (P0 + P1). So one
-    limit bounds the ratio, which is sharper than two limits. What is left of the error is for
-    those: they are the sharper ones where the event nearly always happens.
+    Of h trials in which the event happened, the number at the second data set is binomial, with
+    probability P1 / (P0 + P1). So one limit bounds the ratio, which is sharper than two limits. The
+    rest of the error is for the two limits, which are sharper if the event nearly always happens.
 
     Examples
     --------
@@ -176,34 +176,34 @@ class Claim:
 
     kind: str  # "epsilon", "mu" (Gaussian privacy) or "rho" (zero-concentrated privacy).
     value: float
-    delta: float = 0.0  # Beside epsilon; of the others, where their curve is read as an epsilon.
+    delta: float = 0.0  # The delta at which a report states epsilon.
 
     def bounds(self, low: ArrayLike, high: ArrayLike, releases: int = 1) -> Floats:
-        """Return the least parameter with which P0 >= low and P1 <= high, for each pair of them."""
+        """Return the least parameter that allows P0 >= low and P1 <= high, for each pair."""
         p0, p1 = np.broadcast_arrays(*(np.asarray(p, dtype=np.float64) for p in (low, high)))
-        apart = (p0 > p1) & (p1 > 0)
+        differ = (p0 > p1) & (p1 > 0)
         result = np.zeros(p0.shape)
-        result[apart] = _FORMULAS[self.kind](p0[apart], p1[apart], self.delta, releases)
+        result[differ] = _FORMULAS[self.kind](p0[differ], p1[differ], self.delta, releases)
         return np.maximum(0.0, result * (1 - TUNING.rounding_margin))
 
     def bound(self, low: float, high: float, releases: int = 1) -> float:
-        """Return the least parameter with which P0 >= low and P1 <= high."""
+        """Return the least parameter that allows P0 >= low and P1 <= high."""
         return float(self.bounds(low, high, releases))
 
     def certified(self, low: float, high: float, releases: int = 1) -> float:
-        """Return the bound, computed as `certified_epsilon` does where that is asked for."""
+        """Return the certified bound; for epsilon, it equals that of `certified_epsilon`."""
         if self.kind == EPSILON:
             return epsilon_of(low, high, delta=self.delta, releases=releases)
         return self.bound(low, high, releases)
 
     @property
     def is_ratio(self) -> bool:
-        """Whether it bounds the ratio of two probabilities, and nothing else."""
+        """Whether the claim bounds only the ratio of two probabilities."""
         return self.kind == EPSILON and self.delta == 0
 
     @property
     def words(self) -> str:
-        """The claim, as a report says it."""
+        """The claim in words."""
         if self.kind == EPSILON:
             at = f", delta {self.delta:g}" if self.delta else ""
             return f"epsilon {self.value:g}{at}"
@@ -224,7 +224,7 @@ def _mu(p0: Floats, p1: Floats, _delta: float, k: int) -> Floats:
 
 
 def _rho(p0: Floats, p1: Floats, _delta: float, k: int) -> Floats:
-    """D_a(P0 || P1) <= a k rho for each order a > 1 (Bun and Steinke 2016), of the event alone."""
+    """D_a(P0 || P1) <= a k rho for each order a > 1 (Bun and Steinke 2016), for one event."""
     a = _ORDERS[:, None]
     with np.errstate(divide="ignore"):
         happens = a * np.log(p0) + (1 - a) * np.log(p1)
@@ -243,15 +243,15 @@ def claim_of(
     mu: float | None = None,
     rho: float | None = None,
 ) -> Claim:
-    """Return the one claim that was given.
+    """Return the claim of the one parameter that is not None.
 
     Examples
     --------
     >>> claim_of(1.0), claim_of(None, mu=0.5)
     (Claim(kind='epsilon', value=1.0, delta=0.0), Claim(kind='mu', value=0.5, delta=0.0))
     """
-    given = {EPSILON: epsilon, MU: mu, RHO: rho}
-    claimed = {kind: value for kind, value in given.items() if value is not None}
+    parameters = {EPSILON: epsilon, MU: mu, RHO: rho}
+    claimed = {kind: value for kind, value in parameters.items() if value is not None}
     if len(claimed) != 1:
         raise ArgumentError("Give one claim: epsilon=1.0 (with its delta), mu=1.0 or rho=0.5.")
     if delta != 0:
@@ -261,7 +261,7 @@ def claim_of(
 
 
 def gaussian_claim(epsilon: float, delta: float) -> Claim:
-    """Return the curve that Gaussian noise calibrated to one point of it claims as a whole.
+    """Return the whole privacy curve of Gaussian noise calibrated to (epsilon, delta).
 
     Examples
     --------
@@ -275,34 +275,35 @@ def gaussian_claim(epsilon: float, delta: float) -> Claim:
 class BoundEstimator:
     """Estimates the bound that an event will certify, to choose the best before counting it."""
 
-    claim: Claim  # What it is held against.
-    trials: int  # Of each data set, in which it will be counted.
-    error: float  # Of the bound.
-    chance: float = TUNING.chance  # Trials attributed to chance: of many events, more.
+    claim: Claim  # The claim that the audit tries to refute.
+    trials: int  # Releases of each data set in which the event will be counted.
+    error: float  # The probability that the bound is too large.
+    chance: float = TUNING.chance  # Trials attributed to chance: more if many events are compared.
     caution: float = TUNING.caution  # Standard errors by which the estimate is discounted.
 
     def expected_bounds(self, hits0: Counts, hits1: Counts, n: int, releases: int = 1) -> Floats:
-        """Return what each event would certify if its probabilities were about what n showed.
+        """Return the expected bound of each event, given its hits in n releases.
 
-        Events without a bound get a negative number: closer to zero if less caution would give one,
-        and then if their counts are clearer.
+        Events without a bound get a negative number, for ranking. It is closer to zero if less
+        caution would give a bound, and if the counts differ more clearly.
         """
         p0 = np.maximum(0.0, hits0 - self.chance) / n
         p1 = np.minimum(1.0, (hits1 + self.chance) / n)
         with np.errstate(divide="ignore", invalid="ignore"):
-            # Of what was never seen, `chance` is a guess that is high enough.
+            # For an event without hits, `chance` is a sufficiently high estimate.
             spread1 = np.where(hits1 > 0, (1 - p1) / (n * p1), 0.0)
             spread = np.sqrt((1 - p0) / (n * p0) + spread1)
-        return self.expects(p0, p1, spread, releases)
+        return self.bounds_of(p0, p1, spread, releases)
 
-    def expects(self, p0: Floats, p1: Floats, spread: Floats, releases: int = 1) -> Floats:
-        """Return what events of these probabilities would certify.
+    def bounds_of(self, p0: Floats, p1: Floats, spread: Floats, releases: int = 1) -> Floats:
+        """Return the expected bounds of events with these probabilities.
 
-        `spread` is how uncertain the logarithm of each ratio is, as a standard error.
+        `spread` is the standard error of the logarithm of each ratio.
         """
-        off = np.exp(self.caution * np.where(np.isfinite(spread), spread, 0.0) / 2)
+        discount = np.exp(self.caution * np.where(np.isfinite(spread), spread, 0.0) / 2)
         trials = max(1, self.trials // releases)
-        seen0, seen1 = np.minimum(1.0, p0 / off) * trials, np.minimum(1.0, p1 * off) * trials
+        seen0 = np.minimum(1.0, p0 / discount) * trials
+        seen1 = np.minimum(1.0, p1 * discount) * trials
         low = lower_limits(seen0, trials, self.error / 2)
         high = upper_limits(seen1, trials, self.error / 2)
         bound = self.claim.bounds(low, high, releases)
@@ -311,21 +312,23 @@ class BoundEstimator:
             bound = np.maximum(bound, special.logit(np.clip(1 - share, 1e-12, 1 - 1e-12)))
         left = np.maximum(p0 - releases * self.claim.delta, 1e-300)
         ratio = np.log(left) - np.log(np.maximum(p1, 1e-300))
-        clear = np.clip(ratio / np.maximum(spread, 1e-9), -30.0, 30.0)
+        clarity = np.clip(ratio / np.maximum(spread, 1e-9), -30.0, 30.0)
         if self.caution <= 1:
-            return np.where(bound > 0, bound, -np.exp(-clear))
-        bolder = replace(self, caution=1.0).expects(p0, p1, spread, releases)
-        lower = np.where(bolder > 0, -np.exp(-np.maximum(bolder, 0.0)), bolder - 1)
+            return np.where(bound > 0, bound, -np.exp(-clarity))
+        less_cautious = replace(self, caution=1.0).bounds_of(p0, p1, spread, releases)
+        lower = np.where(
+            less_cautious > 0, -np.exp(-np.maximum(less_cautious, 0.0)), less_cautious - 1
+        )
         return np.where(bound > 0, bound, lower)
 
 
 def lower_limits(hits: Counts, trials: int | Floats, error: float) -> Floats:
-    """Return Clopper and Pearson's lower limit for each count, to choose by: it is not checked."""
+    """Return Clopper and Pearson's lower limit for each count, for choosing events only."""
     inside = special.betaincinv(np.maximum(hits, 1e-3), trials - hits + 1.0, error)
     return np.where(hits > 0, inside, 0.0)
 
 
 def upper_limits(hits: Counts, trials: int | Floats, error: float) -> Floats:
-    """Return Clopper and Pearson's upper limit for each count, to choose by."""
+    """Return Clopper and Pearson's upper limit for each count, for choosing events only."""
     inside = special.betaincinv(hits + 1.0, np.maximum(trials - hits, 1e-3), 1 - error)
     return np.where(hits < trials, inside, 1.0)

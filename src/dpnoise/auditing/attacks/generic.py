@@ -1,13 +1,13 @@
-"""Attacks that know no sampler: by the size of a release, by its bits, and by the addition.
+"""Attacks without a model of the sampler: on the size of a release, on its bits, on the addition.
 
-The sum of a value c and noise w keeps no bit below the last one of w, and w near -c is as coarse
-as c. So where y = c + w is small, it is a multiple of ulp(c)/2 or so; noise around zero has no such
-restraint. `Precision` and `BitPatterns` learn from releases where the difference lies.
+The sum of a value c and noise w has no bit below the last bit of w, and w near -c is as coarse as
+c. So a small y = c + w is a multiple of about ulp(c)/2, while noise around zero can be finer.
+`Precision` and `BitPatterns` learn this difference from releases.
 
-`Feasibility` knows the scale of the noise too. Whatever draws z, most code then computes
+`Feasibility` also knows the scale of the noise. Whatever draws z, most code then computes
 fl(c + fl(s z)). Given the release q, the candidate c and the scale s, the floats w with
-fl(c + w) = q are a short run of neighbours, and of those only some are fl(s z) for any float z. If
-none is, c is excluded, for every sampler there is.
+fl(c + w) = q are a few neighbours. Only some of them equal fl(s z) for a float z. If none does, c
+is excluded for every sampler.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from dpnoise.auditing.attacks.base import (
     Progress,
     beyond,
     decide,
-    excluded,
+    exclusion,
     expected_bound,
     never,
     silent,
@@ -38,8 +38,8 @@ from dpnoise.kernels import compiled
 
 Real = np.floating
 
-_CUTS: Final = 255  # Thresholds that are tried, at equal steps of probability.
-# The exponents that are told apart; those beyond, and zero's, count as the nearest of them.
+_CUTS: Final = 255  # Thresholds to try, at equal steps of probability.
+# The range of exponents; exponents beyond it, and that of zero, are moved to its nearest end.
 _LEAST: Final = -200
 _MOST: Final = 56
 _SPAN: Final = _MOST - _LEAST
@@ -47,9 +47,9 @@ _SPAN: Final = _MOST - _LEAST
 
 @dataclass(frozen=True)
 class Threshold(Attack):
-    """Finds the threshold that one value's releases pass more often than the other's.
+    """Finds the threshold that releases of one value pass more often than those of the other.
 
-    It is the plainest attack, and finds noise that is simply too small.
+    This is the simplest attack, and finds noise that is too small.
     """
 
     name = "threshold"
@@ -61,7 +61,7 @@ class Threshold(Attack):
     estimator: BoundEstimator | None = None  # How an audit will count what it finds.
 
     def target(self, **claims: float) -> Target:
-        """Return Laplace noise of half the scale that is claimed."""
+        """Return Laplace noise of half the claimed scale."""
         scale = Privacy(**claims, noise="laplace").scale()
         rng = np.random.default_rng()
         return Target(
@@ -104,13 +104,13 @@ def _find_exponents(words: Integers, first: Integers, last: Integers) -> None:
     word = bit.view(np.int64)
     for i in range(words.size):
         exponent, significand = words[i] >> 52 & 2047, words[i] & ((1 << 52) - 1)
-        # Zero has no exponent, nor has what is too small for a normal number, nor NaN.
-        none = exponent == 0 or (exponent == 2047 and significand != 0)
+        # Zero, subnormal numbers and NaN get the least exponent.
+        no_exponent = exponent == 0 or (exponent == 2047 and significand != 0)
         whole = significand | 1 << 52
         bit[0] = whole & -whole
         low = exponent - 1075 + (word[0] >> 52) - 1023
-        first[i] = _LEAST if none else min(max(exponent - 1023, _LEAST), _MOST - 1)
-        last[i] = _LEAST if none else min(max(low, _LEAST), _MOST - 1)
+        first[i] = _LEAST if no_exponent else min(max(exponent - 1023, _LEAST), _MOST - 1)
+        last[i] = _LEAST if no_exponent else min(max(low, _LEAST), _MOST - 1)
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,11 @@ class Precision(Attack):
     ) -> Event:
         """Return "|y| < 2^t and y is not a multiple of 2^g", for the best t and g."""
         hits0, hits1 = (_smaller_and_finer(target(value, n)) for value in (value0, value1))
-        worth = np.flatnonzero(hits0 > hits1)
-        if not worth.size:
+        useful = np.flatnonzero(hits0 > hits1)
+        if not useful.size:
             return never("no size of y has finer bits at one value")
-        best = worth[
-            expected_bound(hits0.flat[worth], hits1.flat[worth], n, self.estimator).argmax()
+        best = useful[
+            expected_bound(hits0.flat[useful], hits1.flat[useful], n, self.estimator).argmax()
         ]
         t, g = (int(i) + _LEAST for i in np.unravel_index(best, hits0.shape))
 
@@ -146,7 +146,7 @@ class Precision(Attack):
 
 
 def _smaller_and_finer(y: Releases) -> Integers:
-    """Count, for all t and g, the releases with |y| < 2^t that are no multiples of 2^g."""
+    """Count, for all t and g, the releases with |y| < 2^t that are not multiples of 2^g."""
     first, last = exponents(y[y != 0])
     counts = np.bincount((first - _LEAST) * _SPAN + (last - _LEAST), minlength=_SPAN**2)
     below = counts.reshape(_SPAN, _SPAN).cumsum(axis=0).cumsum(axis=1)
@@ -155,7 +155,7 @@ def _smaller_and_finer(y: Releases) -> Integers:
 
 @dataclass(frozen=True)
 class BitPatterns(Attack):
-    """Finds the signs, exponents and trailing zeros that occur at one value more than the other."""
+    """Finds signs, exponents and trailing zeros that are likelier at one value than the other."""
 
     name = "bits"
     access = OUTPUTS
@@ -168,7 +168,7 @@ class BitPatterns(Attack):
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Return the best event of the patterns, which are ordered by their ratios."""
+        """Return the best set of patterns, taken in the order of their likelihood ratios."""
         y0, y1 = (patterns(target(value, n)) for value in (value0, value1))
         cells, index = np.unique(np.concatenate([y0, y1]), return_inverse=True)
         hits0, hits1 = (np.bincount(half, minlength=len(cells)) for half in (index[:n], index[n:]))
@@ -185,14 +185,14 @@ class BitPatterns(Attack):
 
 
 def patterns(y: Releases) -> Integers:
-    """Give each pattern (sign, exponent of the first bit, exponent of the last bit) a number."""
+    """Return a number for each pattern (sign, exponent of the first bit, exponent of the last)."""
     first, last = exponents(y)
     return ((y < 0) * _SPAN + (first - _LEAST)) * _SPAN + (last - _LEAST)
 
 
 @compiled
 def _is_product(w: Real, s: Real) -> bool:
-    """Tell whether w = fl(s z) for some float z. It would be the quotient or next to it."""
+    """Return whether w = fl(s z) for some float z, which is the quotient or next to it."""
     z = w / s
     further, nearer = np.nextafter(z, z + z), np.nextafter(z, z - z)
     return bool(s * z == w or s * further == w or s * nearer == w)
@@ -200,7 +200,7 @@ def _is_product(w: Real, s: Real) -> bool:
 
 @compiled
 def _feasible(q: Real, c: Real, s: Real) -> bool:
-    """Tell whether fl(c + fl(s z)) = q for some float z.
+    """Return whether fl(c + fl(s z)) = q for some float z.
 
     The floats w with fl(c + w) = q are neighbours, one of them at most a step from fl(q - c). Of
     three neighbours at least one is a product, so seven around fl(q - c) decide.
@@ -223,7 +223,7 @@ def _are_feasible(releases: NDArray[Real], value: Real, scale: Real, out: Flags)
 
 
 def possible(releases: Releases, value: float, scale: float) -> Flags:
-    """Tell of each release whether any noise of this scale gives it, in the releases' format."""
+    """Return for each release whether noise of this scale can give it, in the releases' format."""
     format_ = np.float64 if releases.dtype == np.float64 else np.float32
     return decide(_are_feasible, releases, value, scale=scale, dtype=format_)
 
@@ -243,4 +243,4 @@ class Feasibility(Attack):
     ) -> Event:
         """Return the event that value0 is possible and value1 is not."""
         words = f"no float z has {value1:g} + {target.scale:g} z = y, rounded twice"
-        return excluded(words, partial(possible, scale=target.scale), value0, value1)
+        return exclusion(words, partial(possible, scale=target.scale), value0, value1)

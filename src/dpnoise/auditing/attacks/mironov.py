@@ -6,11 +6,11 @@ write the sampler are in use:
     the paper's equation (2)      z = (-1)^round(U) log(1 - 2|U - 1/2|)
     NumPy, and SciPy through it   z = log(U + U) for U < 1/2, else -log(2 - U - U)
 
-They differ in a rounding: 2 - U loses U's last bit, which moves about half of the positive z.
+They differ in a rounding: 2 - U loses U's last bit, which changes about half of the positive z.
 
-`Tabulated` runs a float32 sampler over all of its 2^23 or 2^24 uniforms instead. The model is the
+`Tabulated` runs a float32 sampler over all of its 2^23 or 2^24 uniforms instead. Its model is the
 library called step by step, each operation rounded to float32: fl(c + fl(s z)). Compiled into one
-kernel (jax.jit), the same formula is rounded elsewhere, and has another table.
+kernel (jax.jit), the same formula is rounded differently, and has another table.
 """
 
 import math
@@ -23,7 +23,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, decide, exclude, silent
+from dpnoise.auditing.attacks.base import (
+    SOURCE,
+    Attack,
+    Event,
+    Progress,
+    best_exclusion,
+    decide,
+    silent,
+)
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice, check_integer, import_extra
@@ -31,7 +39,7 @@ from dpnoise.kernels import compiled
 
 Outputs = NDArray[np.float32]
 
-# With this many uniforms in question one of them fits, or may as well: it is not searched for.
+# With this many candidate uniforms, one of them very likely fits: so the search is skipped.
 _MOST: Final = 2.0**7
 FORMULAS: Final = ("numpy", "paper")
 NUMPY: Final = FORMULAS.index("numpy")
@@ -44,9 +52,9 @@ SAMPLERS: Final = ("jax.normal", "jax.laplace", "torch.laplace")
 
 @compiled
 def laplace_release(U: float, value: float, scale: float, formula: int) -> float:
-    """Return the release of a value that a uniform leads to, to the last bit.
+    """Return the release of a value from a uniform, to the last bit.
 
-    Product and sum are rounded one after the other, as they are unless a build fuses them.
+    Product and sum are rounded separately, as they are unless a build fuses them.
     """
     if U < 0.5:
         return value + scale * math.log(U + U)
@@ -56,11 +64,11 @@ def laplace_release(U: float, value: float, scale: float, formula: int) -> float
 
 @compiled
 def has_uniform(q: float, c: float, s: float, precision: int, formula: int) -> bool:
-    """Tell whether a uniform U, or its mirror image 1 - U, gives the release q of the value c."""
+    """Return whether a uniform U, or its mirror image 1 - U, gives the release q of the value c."""
     w = q - c
     z = w / s
-    # |q - c - w| is at most half an ulp of q, and the quotient, exp and log err by less than the
-    # second term: all preimages lie within `width` of the middle.
+    # |q - c - w| is at most half an ulp of q. The errors of the quotient, exp and log are below the
+    # second term. So all preimages lie within `width` of the middle.
     slack = abs(np.nextafter(q, np.inf) - q) / s + 2.0**-50 * (abs(z) + 1.0)
     unit = 2.0**-precision
     middle = math.exp(-abs(z)) * 0.5
@@ -83,14 +91,14 @@ def _have_uniforms(q: Floats, c: float, s: float, precision: int, formula: int, 
 
 @dataclass(frozen=True)
 class Mironov(Attack):
-    """Excludes a value when no uniform could have led from it to the release.
+    """Excludes a value if no uniform leads from it to the release.
 
     Parameters
     ----------
     precision
-        p, the bits of the sampler's uniforms.
+        The number of bits of the sampler's uniforms, p.
     formula
-        "paper" or "numpy"; by default the one that excludes more is taken.
+        "paper" or "numpy"; by default the one that excludes more.
     """
 
     name = "mironov"
@@ -116,7 +124,7 @@ class Mironov(Attack):
             model = self.precision, FORMULAS.index(formula)
             possible = partial(decide, _have_uniforms, scale=target.scale, model=model)
             models.append((f"{words} ({formula})", possible))
-        return exclude(models, target, value0, value1, n)
+        return best_exclusion(models, target, value0, value1, n)
 
 
 # Float32 noise of one uniform --------------------------------------------------------------------
@@ -134,10 +142,10 @@ def outputs(sampler: str) -> Outputs:
 
 @lru_cache(maxsize=3)
 def _other_outputs(sampler: str) -> Outputs:
-    """Return the outputs that a sampler has beside these in arrays of some other sizes.
+    """Return further outputs of a sampler, which it has in arrays of other sizes.
 
-    XLA compiles a sampler for each size, and rounds otherwise in a large array of odd size: seen on
-    aarch64, where one Laplace variate of 200 is another one then.
+    XLA compiles a sampler for each size, and rounds differently in a large array of odd size. On
+    aarch64 this changes one Laplace variate of 200.
     """
     library, function = sampler.split(".")
     if library != "jax":
@@ -147,10 +155,10 @@ def _other_outputs(sampler: str) -> Outputs:
 
 
 def _jax_outputs(function: str, size: int) -> Outputs:
-    """Run a sampler of jax.random on all 2^23 mantissas, and from the first on again.
+    """Run a sampler of jax.random on all 2^23 mantissas, cyclically up to `size`.
 
-    JAX makes a float32 uniform of the top 23 of 32 bits. A generator whose element i is i 2^9,
-    given to JAX in the place of its own, makes the library itself write the table.
+    JAX makes a float32 uniform of the top 23 of 32 bits. A counting generator with element i equal
+    to i 2^9 replaces the generator of JAX, so that the library itself computes the table.
     """
     jax = import_extra("jax", "peers")
     extend = import_extra("jax.extend.random", "peers")
@@ -172,8 +180,8 @@ def _jax_outputs(function: str, size: int) -> Outputs:
 def _torch_laplace_outputs() -> Outputs:
     """Run the formula of torch.distributions.Laplace on all 2^24 uniforms, in PyTorch.
 
-    PyTorch draws x = k 2^-24, then u = x (2 - eps) + (eps - 1), rounded once; float64 holds that
-    exactly before the rounding.
+    PyTorch draws x = k 2^-24, then u = x (2 - eps) + (eps - 1), rounded once. In float64 this is
+    exact before the rounding.
     """
     torch = import_extra("torch", "peers")
     eps = torch.finfo(torch.float32).eps
@@ -184,13 +192,13 @@ def _torch_laplace_outputs() -> Outputs:
 
 @dataclass(frozen=True)
 class Tabulated(Attack):
-    """Excludes a value when no uniform at all gives the release from it.
+    """Excludes a value if no uniform at all leads from it to the release.
 
     Parameters
     ----------
     sampler
-        "jax.normal", "jax.laplace" or "torch.laplace"; by default the one that excludes most, of
-        those whose library is installed.
+        "jax.normal", "jax.laplace" or "torch.laplace"; by default the one that excludes most, among
+        those of installed libraries.
     """
 
     name = "table"
@@ -214,7 +222,7 @@ class Tabulated(Attack):
             words = f"{sampler} has a uniform that leads from {value0:g} to y, none from {value1:g}"
             models.append((words, _have_outputs(sampler, target.scale)))
         otherwise = f"no table holds all outputs in {dtype}"
-        return exclude(models, target, value0, value1, n, otherwise=otherwise)
+        return best_exclusion(models, target, value0, value1, n, otherwise=otherwise)
 
     def _samplers(self) -> list[str]:
         if self.sampler is not None:
@@ -231,13 +239,13 @@ def _have_outputs(sampler: str, scale: float) -> Callable[[Releases, float], Fla
 
     @lru_cache(maxsize=2)
     def releases(value: float) -> Outputs:
-        # Rounding is monotonic, so what is sorted stays sorted.
+        # Rounding is monotonic, so the sum stays sorted.
         return np.asarray(np.float32(value) + noise)
 
-    return lambda y, value: _among(y, releases(value))
+    return lambda y, value: _is_in_table(y, releases(value))
 
 
-def _among(y: Releases, table: Outputs) -> Flags:
-    """Tell which numbers a sorted table has."""
-    at = np.minimum(np.searchsorted(table, y), table.size - 1)
-    return np.asarray(table[at] == y)
+def _is_in_table(y: Releases, table: Outputs) -> Flags:
+    """Return which numbers are in a sorted table."""
+    indices = np.minimum(np.searchsorted(table, y), table.size - 1)
+    return np.asarray(table[indices] == y)

@@ -1,13 +1,13 @@
 """The attack on pairs of Gaussians that share their uniforms: section 2.4 of the paper.
 
-Both Gaussians show both uniforms, by the paper's equation (4), which needs a reduction mod 1:
+Both Gaussians reveal both uniforms, by the paper's equation (4), which needs a reduction mod 1:
 
     U1 = 1 - exp(-(N1^2 + N2^2)/2),    U2 = atan2(N2, N1) / 2 pi  mod 1
 
     Box-Muller    random.gauss, which keeps the second of a pair for the next call; torch on a CPU,
                   which pairs element j with j + 8 in each block of 16
     polar         numpy.random.RandomState.normal: x, y uniform in the unit disc, r2 = x^2 + y^2,
-                  both multiplied by sqrt(-2 log(r2) / r2); y's is returned first, x's kept
+                  both multiplied by sqrt(-2 log(r2) / r2); y is returned first, x kept
 
 torch's float32 Gaussians are computed to the last bit, which a test compares with torch:
 
@@ -24,13 +24,21 @@ from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, decide, exclude, silent
+from dpnoise.auditing.attacks.base import (
+    SOURCE,
+    Attack,
+    Event,
+    Progress,
+    best_exclusion,
+    decide,
+    silent,
+)
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice
 from dpnoise.kernels import compiled
 
-# With this many pairs of uniforms in question one of them fits, or may as well: no search is made.
+# With this many candidate pairs of uniforms, one of them very likely fits: so no search is made.
 _MOST: Final = 2.0**11
 _BLOCK: Final = 16
 DOUBLE, SINGLE, VECTORISED = range(3)  # The arithmetic: torch's float32 is one of the last two.
@@ -39,7 +47,7 @@ _f = np.float32
 _SQRT_HALF = _f(math.sqrt(0.5))
 _LN2_HIGH, _LN2_LOW = _f(0.693359375), _f(-2.12194440e-4)
 _FOUR_OVER_PI = _f(4.0 / math.pi)
-# pi/4 in three parts, so that multiples of it are subtracted exactly enough.
+# pi/4 in three parts, so that subtracting multiples of it is accurate enough.
 _QUARTERS = (-0.78515625, -2.4187564849853515625e-4, -3.77489497744594108e-8)
 _QUARTER_1, _QUARTER_2, _QUARTER_3 = map(_f, _QUARTERS)
 _LOG = tuple(map(_f, (
@@ -122,7 +130,7 @@ def radius_of(V1: float, arithmetic: int) -> float:
 def release_pair(
     radius: float, U2: float, c: float, s: float, arithmetic: int
 ) -> tuple[float, float]:
-    """Return the two releases of the value c that a radius and U2 give, by an arithmetic."""
+    """Return the two releases of the value c from a radius and U2, by an arithmetic."""
     if arithmetic == DOUBLE:
         angle = U2 * (2.0 * math.pi)
         return c + s * (math.cos(angle) * radius), c + s * (math.sin(angle) * radius)
@@ -137,7 +145,7 @@ def release_pair(
 
 @compiled
 def _slack(q: float, s: float, n: float, half: float) -> float:
-    """Bound how far n = (q - c)/s is from the Gaussian behind the release q; half: half an ulp."""
+    """Return a bound on the error of n = (q - c)/s as the Gaussian of q; `half` is half an ulp."""
     return (2.0 * abs(q) / s + 5.0 * abs(n)) * half
 
 
@@ -145,7 +153,7 @@ def _slack(q: float, s: float, n: float, half: float) -> float:
 def _window(
     q1: float, q2: float, c: float, s: float, unit: float, half: float
 ) -> tuple[float, float, float, float]:
-    """Return V = 1 - U1 and U2 in units, and how far around them to look for the pair's own."""
+    """Return estimates of V = 1 - U1 and U2 in units, and the widths to search around them."""
     n1, n2 = (q1 - c) / s, (q2 - c) / s
     r2 = n1 * n1 + n2 * n2
     if r2 == 0.0:
@@ -159,7 +167,7 @@ def _window(
 
 @compiled
 def _box_muller(q1: float, q2: float, c: float, s: float, precision: int, arithmetic: int) -> bool:
-    """Tell whether a pair of uniforms of this many bits gives both releases of the value c."""
+    """Return whether a pair of uniforms of this many bits gives both releases of the value c."""
     unit = 2.0**-precision
     half = 2.0**-53 if arithmetic == DOUBLE else 2.0**-24
     V, turn, rows, columns = _window(q1, q2, c, s, unit, half)
@@ -180,14 +188,14 @@ def _box_muller(q1: float, q2: float, c: float, s: float, precision: int, arithm
 
 @compiled
 def _polar(q1: float, q2: float, c: float, s: float) -> bool:
-    """Tell whether a point of the disc gives both releases: q1 from its y, q2 from its x."""
+    """Return whether a point of the disc gives both releases: q1 from its y, q2 from its x."""
     n1, n2 = (q1 - c) / s, (q2 - c) / s
     norm = n1 * n1 + n2 * n2
     if norm == 0.0:
         return True
     slack = max(_slack(q1, s, n1, 2.0**-53), _slack(q2, s, n2, 2.0**-53))
     factor = math.sqrt(norm / math.exp(-norm / 2.0))
-    # An error of the norm moves the factor too: by norm * slack at most, relative to it.
+    # An error of the norm also changes the factor, by a relative error of norm * slack at most.
     steps = (1.0 + norm) * slack / factor / 2.0**-52 + 2.0
     if steps * steps > _MOST:
         return True
@@ -208,7 +216,7 @@ def _polar(q1: float, q2: float, c: float, s: float) -> bool:
 def box_muller(
     pairs: Releases, value: float, scale: float, precision: int, arithmetic: int, out: Flags
 ) -> None:
-    """Tell of each pair whether Box-Muller on uniforms of this many bits gives it."""
+    """Fill `out` with whether Box-Muller on uniforms of this many bits gives each pair."""
     c, s = np.float64(value), np.float64(scale)
     for i in range(out.size):
         q1, q2 = np.float64(pairs[i, 0]), np.float64(pairs[i, 1])
@@ -217,26 +225,26 @@ def box_muller(
 
 @compiled
 def polar(pairs: Floats, value: float, scale: float, out: Flags) -> None:
-    """Tell of each pair whether the polar method gives it from this value."""
+    """Fill `out` with whether the polar method gives each pair from this value."""
     for i in range(out.size):
         out[i] = _polar(pairs[i, 0], pairs[i, 1], value, scale)
 
 
-def _successive(y: Releases, phase: int) -> Releases:
-    """Pair each release with the next; in phase 1 the first of all belongs to an earlier pair."""
+def _pair_successive(y: Releases, phase: int) -> Releases:
+    """Pair each release with the next; in phase 1 the first release belongs to an earlier pair."""
     whole = (len(y) - phase) // 2 * 2
     return y[phase : phase + whole].reshape(-1, 2)
 
 
-def _in_blocks(y: Releases) -> Releases:
+def _pair_in_blocks(y: Releases) -> Releases:
     """Pair element j with j + 8 in each block of 16, except in the last, which torch redraws."""
     blocks = y[: max(0, len(y) // _BLOCK - 1) * _BLOCK].reshape(-1, 2, _BLOCK // 2)
     return blocks.transpose(0, 2, 1).reshape(-1, 2)
 
 
 Layout = Callable[[Releases], Releases]
-_EVEN: Final[Layout] = partial(_successive, phase=0)
-_ODD: Final[Layout] = partial(_successive, phase=1)
+_EVEN: Final[Layout] = partial(_pair_successive, phase=0)
+_ODD: Final[Layout] = partial(_pair_successive, phase=1)
 # A method, its kernel, its parameters, and how releases are paired.
 _Guess = tuple[str, Callable[..., None], tuple[int, ...], Layout]
 _GUESSES: Final[dict[str, list[_Guess]]] = {
@@ -245,24 +253,26 @@ _GUESSES: Final[dict[str, list[_Guess]]] = {
         ("Box-Muller, in the other phase", box_muller, (53, DOUBLE), _ODD),
         ("polar, in this phase", polar, (), _EVEN),
         ("polar, in the other phase", polar, (), _ODD),
-        ("Box-Muller in blocks of 16", box_muller, (53, DOUBLE), _in_blocks),
+        ("Box-Muller in blocks of 16", box_muller, (53, DOUBLE), _pair_in_blocks),
     ],
     "float32": [
-        ("Box-Muller in blocks of 16", box_muller, (24, arithmetic), _in_blocks)
+        ("Box-Muller in blocks of 16", box_muller, (24, arithmetic), _pair_in_blocks)
         for arithmetic in (VECTORISED, SINGLE)
     ],
 }
-METHODS: Final = tuple(dict.fromkeys(guess[0] for some in _GUESSES.values() for guess in some))
+METHODS: Final = tuple(
+    dict.fromkeys(guess[0] for guesses in _GUESSES.values() for guess in guesses)
+)
 
 
 @dataclass(frozen=True)
 class BoxMullerPair(Attack):
-    """Excludes a value when no pair of uniforms leads from it to two releases.
+    """Excludes a value if no pair of uniforms leads from it to two releases.
 
     Parameters
     ----------
     method
-        How the target makes its pairs, one of METHODS; by default it is found out by trying.
+        How the target makes its pairs, one of METHODS; by default all are tried.
     """
 
     name = "pair"
@@ -288,4 +298,4 @@ class BoxMullerPair(Attack):
             possible = partial(decide, kernel, scale=target.scale, model=model, dtype=dtype.type)
             models.append((f"{words} ({method})", possible, layout, 2))
         otherwise = f"no method is known for pairs of {dtype}"
-        return exclude(models, target, value0, value1, n, otherwise=otherwise)
+        return best_exclusion(models, target, value0, value1, n, otherwise=otherwise)

@@ -1,8 +1,8 @@
-"""The paper's searches for the uniforms behind one variate: Example 3.2, sections 3 and 6.
+"""The paper's searches for the uniforms of one variate: Example 3.2, sections 3 and 6.
 
-A candidate value is excluded when the search finds no uniforms at all. At p = 53 every double has
-preimages, so `GaussianSearch` and `MeetInTheMiddle` take a sampler of few bits. What the searches
-cost is counted in a checkout, by reproduction/preimages.py.
+A candidate value is excluded if the search finds no uniforms at all. At p = 53 every double has
+preimages, so `GaussianSearch` and `MeetInTheMiddle` attack samplers with few bits. In a checkout,
+reproduction/preimages.py counts the cost of the searches.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, decide, excluded, silent
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, decide, exclusion, silent
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_integer
@@ -38,7 +38,7 @@ def ulp(q: float) -> float:
 
 @compiled
 def keep_pair(q: float, c: float, s: float, U1: float, U2: float, found: Floats, hits: int) -> int:
-    """Note (U1, U2) and its mirror image (U1, 1 - U2) where they lead from c to q."""
+    """Append (U1, U2) and its mirror image (U1, 1 - U2) to `found` if they lead from c to q."""
     if not (0.0 <= U1 < 1.0 and U2 >= 0.0):
         return hits
     for U in (U2, 1.0 - U2):
@@ -63,7 +63,7 @@ def search_second(q: float, c: float, s: float, precision: int, found: Floats) -
         cosine = math.cos(2.0 * math.pi * (k * unit))
         V = math.exp(-0.5 * (n1 / cosine) ** 2)
         solved = (1.0 - V) / unit
-        # The mirror image's angle is rounded otherwise, which weighs where the cosine is small.
+        # The angle of the mirror image is rounded differently, which matters at a small cosine.
         angle = (n1 / cosine) ** 2 * 2.0**-48 / abs(cosine)
         slack = (2.0**-48 + V * (abs(n1) / cosine**2 * ulp(q) / s + angle)) / unit
         if abs(solved - np.rint(solved)) <= slack:
@@ -107,15 +107,15 @@ def summands(precision: int) -> Floats:
 
 @compiled
 def find_summands(q: float, c: float, s: float, ordered: Floats) -> tuple[int, float, float]:
-    """Go up through the summands a, and down through those b with a + b near z = (q - c)/s."""
+    """Search increasing summands a and decreasing summands b with a + b near z = (q - c)/s."""
     z = (q - c) / s
     slack = ulp(q) / s + (abs(z) + max(-ordered[0], ordered[-1])) * 2.0**-50
-    at = ordered.size
+    first = ordered.size
     for i in range(ordered.size):
         a = ordered[i]
-        while at > 0 and ordered[at - 1] >= z - a - slack:
-            at -= 1
-        near = at
+        while first > 0 and ordered[first - 1] >= z - a - slack:
+            first -= 1
+        near = first
         while near < ordered.size and ordered[near] <= z - a + slack:
             if c + s * (a + ordered[near]) == q:
                 return i + 1, a, ordered[near]
@@ -131,7 +131,7 @@ def _have_summands(q: Floats, c: float, s: float, ordered: Floats, out: Flags) -
 
 @dataclass(frozen=True)
 class GaussianSearch(Attack):
-    """Excludes a value when no (U1, U2) of one Box-Muller Gaussian leads from it to the release."""
+    """Excludes a value if no (U1, U2) of one Box-Muller Gaussian leads from it to the release."""
 
     name = "gaussian-search"
     access = SOURCE
@@ -154,24 +154,24 @@ class GaussianSearch(Attack):
         search = partial(decide, _have_pairs, scale=scale, model=model, progress=progress)
 
         def possible(y: Releases, value: float) -> Flags:
-            # The search leaves out the uniforms whose Gaussian is zero up to rounding.
+            # The search skips uniforms with a Gaussian that is zero up to rounding.
             near = np.abs(y.astype(np.float64) - value) <= _ZERO * max(scale, abs(value))
             return np.asarray(near | search(y, value))
 
         words = f"no pair of uniforms of {self.precision} bits leads from {value1:g} to y"
-        return excluded(words, possible, value0, value1)
+        return exclusion(words, possible, value0, value1)
 
 
 @dataclass(frozen=True)
 class MeetInTheMiddle(Attack):
-    """Excludes a value when no two summands lead from it to the release.
+    """Excludes a value if no two summands lead from it to the release.
 
     Parameters
     ----------
     precision
-        p, for the summands of Theorem 5.1 as the paper writes them.
+        The bits p of the summands of Theorem 5.1, as the paper writes them.
     table
-        Or all values of a summand of another sampler, as that sampler computes them.
+        All values of a summand of another sampler, as that sampler computes them.
     """
 
     name = "middle"
@@ -193,4 +193,4 @@ class MeetInTheMiddle(Attack):
         scale, model = target.scale, (np.sort(table),)
         possible = partial(decide, _have_summands, scale=scale, model=model, progress=progress)
         words = f"no two of {len(table):,} summands lead from {value1:g} to y"
-        return excluded(words, possible, value0, value1)
+        return exclusion(words, possible, value0, value1)

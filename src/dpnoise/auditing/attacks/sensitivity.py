@@ -1,13 +1,13 @@
-"""Sums in floating point that move by far more than their noise is made for.
+"""Floating-point sums that change by far more than the sensitivity of their noise.
 
-Noise for a sum is scaled to how far one row can move the *real* sum. A float sum rounds at each
-addition, and one row can decide how. Casacuberta, Shoemate, Vadhan and Wagaman (2022) found this in
-most libraries. `changed` finds data sets for a given way of adding in floats, the correctly rounded
-`math.fsum` included: one row changes by upper - lower, and the sum by a whole step between floats,
-which is larger where the bounds are large and close to each other.
+Noise for a sum is scaled to the largest change of the *real* sum by one row. A float sum rounds at
+each addition, and one row can change the roundings. Casacuberta, Shoemate, Vadhan and Wagaman
+(2022) found this in most libraries. `find_neighbours` finds data sets for a given float sum, also
+for the correctly rounded `math.fsum`. One row changes by upper - lower, and the sum by a whole step
+between floats. That step is larger if the bounds are large and close to each other.
 
 `dpnoise.statistics.exact_sum` is the defence: whole numbers of a grid add without rounding, so one
-row moves it by no more than the real sum, in every order.
+row changes it exactly like the real sum, in every order.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ from dpnoise.core.errors import check_integer
 Data = NDArray[np.float64]
 Sum = Callable[[Data], SupportsFloat]
 
-# Bounds that are large and close to each other: times in milliseconds since 1970 that all fall into
-# one known millisecond, or any quantity that is known to one part in a million million.
+# Bounds that are large and close to each other. Examples are times in milliseconds since 1970
+# within one known millisecond, or any quantity known to one part in 10^12.
 _LOWER: Final = 10**12
 _MOST: Final = 2**40
 _ROWS: Final = 2**20
@@ -34,13 +34,13 @@ _ROWS: Final = 2**20
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Two data sets that a private sum must not tell apart."""
+    """Two data sets that a private sum must not distinguish."""
 
     relation: str  # How they differ, in a word: "changed".
     data: tuple[Data, Data] = field(repr=False)
     lower: float
     upper: float
-    sensitivity: float  # How far one row moves the real sum of any data within the bounds.
+    sensitivity: float  # The largest change of the real sum by one row within the bounds.
     grid: float  # A power of two of which all rows are multiples.
 
     def real_sum(self, data: Data) -> Fraction:
@@ -50,7 +50,7 @@ class Neighbours:
         return exact_sum(data, self.lower, self.upper, self.grid)
 
     def gap(self, total: Sum) -> float:
-        """Return how far a sum moves between the two; compare it with `sensitivity`."""
+        """Return the difference of a sum between the two, to compare with `sensitivity`."""
         first, second = (_fraction(total(data)) for data in self.data)
         return float(abs(first - second))
 
@@ -59,17 +59,17 @@ def _fraction(number: SupportsFloat) -> Fraction:
     return number if isinstance(number, Fraction) else Fraction(float(number))
 
 
-def changed(
+def find_neighbours(
     total: Sum, lower: int = _LOWER, upper: int = _LOWER + 1, rows: int = _ROWS
 ) -> Neighbours:
     """Find data sets that differ in one row and whose sums differ by a step between floats.
 
     The first t rows are `upper`, all others `lower`. Float sums never fall as t grows, so bisection
-    finds a t at which one more row makes the sum jump; the sum function is a black box.
+    finds a t where one more row makes the sum jump. The sum function is a black box.
 
     Examples
     --------
-    >>> neighbours = changed(np.sum)
+    >>> neighbours = find_neighbours(np.sum)
     >>> neighbours.sensitivity, neighbours.gap(np.sum), neighbours.gap(neighbours.real_sum)
     (1.0, 128.0, 1.0)
     """
@@ -106,29 +106,29 @@ def sum_target(
 ) -> Target:
     """Make a target whose values 0 and 1 are the two data sets.
 
-    `release` takes (data, n) and returns n private sums of the data, with the noise that
-    neighbours.sensitivity and epsilon ask for. A public number near the sums is subtracted: a large
-    integer would lose its last digits in the float64 that attacks look at.
+    `release` takes (data, n) and returns n private sums of the data, with noise for
+    neighbours.sensitivity and epsilon. A public number near the sums is subtracted: a large integer
+    would lose its last digits in the float64 that attacks use.
     """
     origin = round(float(neighbours.real_sum(neighbours.data[0])))
 
-    def released(value: float, n: int) -> ArrayLike:
+    def release_difference(value: float, n: int) -> ArrayLike:
         sums: Releases = np.asarray(release(neighbours.data[int(value)], n))
         return sums - sums.dtype.type(origin)
 
-    return Target(name, "laplace", neighbours.sensitivity / epsilon, released)
+    return Target(name, "laplace", neighbours.sensitivity / epsilon, release_difference)
 
 
 @dataclass(frozen=True)
 class Sensitivity(Attack):
-    """Tells two data sets apart by their sums, for targets made by `sum_target`.
+    """Distinguishes two data sets by their sums, for targets made by `sum_target`.
 
-    It needs no more than outputs: it looks on which side of the middle of two medians they fall.
+    It needs only outputs: it compares them with the middle of two medians.
 
     Examples
     --------
     >>> rng = np.random.default_rng()
-    >>> neighbours = changed(np.sum)
+    >>> neighbours = find_neighbours(np.sum)
     >>> target = sum_target(neighbours, lambda data, n: rng.laplace(np.sum(data), 1.0, n))
     >>> outcome = Sensitivity()(target, n=100)
     >>> outcome.at0.rate, outcome.at1.rate
@@ -143,8 +143,12 @@ class Sensitivity(Attack):
     in_audit = False
 
     def target(self, **claims: float) -> Target:
-        """Return NumPy's sum of the data sets of `changed`, with noise for their sensitivity."""
-        neighbours, epsilon, rng = changed(np.sum), claims["epsilon"], np.random.default_rng()
+        """Return NumPy's sum of data sets by `find_neighbours`, with their noise."""
+        neighbours, epsilon, rng = (
+            find_neighbours(np.sum),
+            claims["epsilon"],
+            np.random.default_rng(),
+        )
 
         def release(data: Data, n: int) -> ArrayLike:
             return rng.laplace(np.sum(data), neighbours.sensitivity / epsilon, n)
@@ -154,7 +158,7 @@ class Sensitivity(Attack):
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Return the event on value0's side of the middle of the two medians."""
+        """Return the event that a release is on value0's side of the middle of two medians."""
         median0, median1 = (float(np.median(target(value, n))) for value in (value0, value1))
         middle = (median0 + median1) / 2
         if median0 == median1:

@@ -1,9 +1,9 @@
-"""JAX: every key of 31 bits tried, after which all noise can be subtracted.
+"""JAX: a search of all keys of 31 bits, after which all noise can be subtracted.
 
-When it is given no key, jax-privacy makes one with jax.random.key(np.random.randint(0, 2**31)). Of
-the 64 bits of a Threefry key that leaves 31, and each float32 normal shows 23 bits of the stream.
-A few numbers of one release whose true values are known (parameters without a gradient) therefore
-single out the key, and with it the noise of everything else in that run.
+Without a key argument, jax-privacy calls jax.random.key(np.random.randint(0, 2**31)). That leaves
+31 random bits of the 64 bits of a Threefry key, and each float32 normal reveals 23 bits of the
+stream. So a few numbers of one release with known true values (parameters without a gradient)
+determine the key, and with it the noise of everything else in that run.
 
 Keys and counters are those of JAX's default, jax_threefry_partitionable: child i of a key k is
 Threefry(k, (0, i)), and element i of a draw uses both halves of Threefry(k, (0, i)), xored.
@@ -31,22 +31,23 @@ Words = NDArray[np.uint32]
 _Replay = Callable[[Releases, tuple[float, ...]], list[Flags]]
 
 ALL_SEEDS: Final = range(2**31)
-# The splits from the key of a run to that of its first draw: jax-privacy takes the second child
-# for this release and keeps the first for later ones; Optax splits again, a child for each array.
+# The splits from the key of a run to that of its first draw. jax-privacy uses the second child for
+# this release and keeps the first for later ones. Optax splits again, with a child for each array.
 JAX_PRIVACY: Final = (1, 0)
 
 _MANTISSA: Final = 23
-_KNOWN: Final = 8  # Of 8 * 23 bits about 150 remain after rounding: no wrong key fits.
-_KNOWN_KEY: Final = 1_000  # Numbers of a known key that the bounds of the search are tried on.
-_AHEAD: Final = 64  # This many releases of a run may go by between two that are judged.
+# Known numbers: of their 8 * 23 bits about 150 remain after rounding, so no wrong key fits.
+_KNOWN: Final = 8
+_TEST_NUMBERS: Final = 1_000  # Numbers of a known key on which the bounds of the search are tested.
+_AHEAD: Final = 64  # Most releases of a run between two that the attack sees.
 _CHUNK: Final = 2**24  # Seeds between two reports of progress.
-_BLOCK: Final = 1024  # Both halves of this many keys stay in a core's first cache.
-_MOST_FOUND: Final = 16  # In a chunk; one is a success, and how many others is of no interest.
+_BLOCK: Final = 1024  # Both halves of this many keys fit in a core's first-level cache.
+_MOST_FOUND: Final = 16  # Most seeds that a chunk reports: only a single one is a success.
 
 
 @compiled
 def _round(x0: np.uint32, x1: np.uint32, r: int) -> tuple[np.uint32, np.uint32]:
-    # Numba widens to 64 bits unless it is told otherwise, and then vectorises half as well.
+    # Without the conversions Numba widens to 64 bits, and vectorises half as well.
     x0 = np.uint32(x0 + x1)
     rotated = np.uint32(np.uint32(x1 << np.uint32(r)) | np.uint32(x1 >> np.uint32(32 - r)))
     return x0, np.uint32(rotated ^ x0)
@@ -82,11 +83,11 @@ def threefry(
 
 
 @compiled
-def _search(first: int, last: int, path: Words, lows: Words, highs: Words, found: Words) -> int:
-    """Write the seeds from first to last that fit to `found`, and return how many there are.
+def _search(first: int, last: int, path: Words, lows: Words, highs: Words, seeds: Words) -> int:
+    """Write the fitting seeds from first to last to `seeds`, and return their number.
 
-    A block of seeds goes through x0 and x1, in loops without a branch that LLVM vectorises. Hardly
-    a block has a seed that fits the first release, and is looked at again.
+    A block of seeds goes through x0 and x1 in branch-free loops, which LLVM vectorises. Few blocks
+    have a seed that fits the first release; only these are checked further.
     """
     x0, x1 = np.empty(_BLOCK, np.uint32), np.empty(_BLOCK, np.uint32)
     count = 0
@@ -105,22 +106,22 @@ def _search(first: int, last: int, path: Words, lows: Words, highs: Words, found
             for i in range(size):
                 first_fits = _within(x0[i], x1[i], lows[0], highs[0])
                 if first_fits and _fits(start + i, path, lows, highs):
-                    if count < found.size:
-                        found[count] = start + i
+                    if count < seeds.size:
+                        seeds[count] = start + i
                     count += 1
     return count
 
 
 @compiled
 def _within(x0: np.uint32, x1: np.uint32, low: np.uint32, high: np.uint32) -> bool:
-    """Tell whether the mantissa that Threefry's output makes is in an interval."""
+    """Return whether the mantissa of Threefry's output is in an interval."""
     mantissa = (x0 ^ x1) >> np.uint32(9)
     return bool((low <= mantissa) & (mantissa <= high))
 
 
 @compiled
 def _fits(seed: int, path: Words, lows: Words, highs: Words) -> bool:
-    """Tell whether a seed explains all releases."""
+    """Return whether a seed explains all releases."""
     k0, k1 = np.uint32(0), np.uint32(seed)
     for child in path:
         k0, k1 = threefry(k0, k1, np.uint32(0), child)
@@ -132,20 +133,20 @@ def _fits(seed: int, path: Words, lows: Words, highs: Words) -> bool:
 
 
 def _margin(releases: Releases, value: float) -> Floats:
-    """Bound what float32 loses in value + scale * normal, at 8 units in the last place.
+    """Return a bound on the rounding error of value + scale * normal: 8 units in the last place.
 
-    Rounding the value, the scale, their product and the sum loses 2 units; under jit, XLA reorders
-    the products and fuses the sum, which was seen to move the result by 2 more.
+    Rounding the value, the scale, their product and the sum costs 2 units. Under jit, XLA reorders
+    the products and fuses the sum, which changed the result by 2 more in experiments.
     """
     size = np.abs(releases).astype(np.float32) + np.float32(abs(value))
     return np.asarray(8.0 * np.spacing(size).astype(np.float64))
 
 
 def mantissas(releases: Releases, value: float, scale: float) -> tuple[Words, Words]:
-    """Return the least and the greatest mantissa m that can be behind each release.
+    """Return the least and the greatest mantissa m that can give each release.
 
-    JAX draws sqrt(2) erfinv(u) with u = -1 + 2^-24 + m 2^-22. Its erfinv is at most 0.54 steps of m
-    off, so a step on each side is enough.
+    JAX draws sqrt(2) erfinv(u) with u = -1 + 2^-24 + m 2^-22. The error of its erfinv is at most
+    0.54 steps of m, so one more step on each side suffices.
     """
     margin = _margin(releases, value)
     noise = releases.astype(np.float64) - value
@@ -171,25 +172,25 @@ def recover(
 ) -> list[int]:
     """Return every seed for which jax.random.key(seed) explains the first numbers of a release.
 
-    These are value + scale * jax.random.normal(key, shape). Two of them leave one seed, unless the
-    value is so large next to the scale that its addition rounds noise away. `path` has the splits
-    from the seed's key to that of the draw: (1, 0) stands for split(split(key)[1])[0].
+    These are value + scale * jax.random.normal(key, shape). Two numbers leave one seed, unless the
+    value is so large relative to the scale that the addition rounds noise away. `path` has the
+    splits from the seed's key to that of the draw: (1, 0) means split(split(key)[1])[0].
     """
     if not len(releases):
         reject("releases", releases, "have at least one number")
     lows, highs = mantissas(releases, value, scale)
 
     def work(first: int) -> list[int]:
-        found = np.empty(_MOST_FOUND, dtype=np.uint32)
+        fitting = np.empty(_MOST_FOUND, dtype=np.uint32)
         last = min(first + _CHUNK, seeds.stop)
-        count = _search(first, last, np.array(path, np.uint32), lows, highs, found)
-        return [int(seed) for seed in found[:count]]
+        count = _search(first, last, np.array(path, np.uint32), lows, highs, fitting)
+        return [int(seed) for seed in fitting[:count]]
 
     starts = range(seeds.start, seeds.stop, _CHUNK)
     result: list[int] = []
     with ThreadPoolExecutor(cores()) as pool:
-        for done, found in enumerate(pool.map(work, starts), start=1):
-            result += found
+        for done, fitting in enumerate(pool.map(work, starts), start=1):
+            result += fitting
             progress(done / len(starts))
     return result
 
@@ -199,7 +200,7 @@ class KeySearch(Attack):
     """Finds the key of a run from its first release, then subtracts the noise of all later ones.
 
     Each call of the target is one release of a run, an array under one key. The attack knows the
-    value of the first array's first eight numbers, and judges the arrays that follow.
+    value of the first eight numbers of the first array, and attacks the arrays that follow.
 
     Parameters
     ----------
@@ -207,7 +208,7 @@ class KeySearch(Attack):
         The splits from the run's key to that of its first array. The run's first split has the next
         release's key as child 0.
     seeds
-        Which seeds to try; all 2^31 take some seconds.
+        The seeds to try; all 2^31 take some seconds.
     """
 
     name = "key-search"
@@ -230,53 +231,54 @@ class KeySearch(Attack):
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Return the event that y, without the noise of the key that was found, is value0."""
+        """Return the event that y minus the noise of the recovered key is value0."""
         known = target(value0, n)[:_KNOWN]
-        found = recover(
+        seeds = recover(
             known, value0, target.scale, path=self.path, seeds=self.seeds, progress=progress
         )
-        if not found and not fits_jax(value0, target.scale):
+        if not seeds and not fits_jax(value0, target.scale):
             return misfit("it does not find the noise of a known key")
-        if len(found) != 1:
-            fitting = "several keys fit" if found else "no key fits"
-            return never(f"nothing: {fitting} the first release, of {len(self.seeds):,} tried")
-        removed = _replay(found[0], self.path, target.scale)
+        if len(seeds) != 1:
+            result = "several keys fit" if seeds else "no key fits"
+            return never(f"nothing: {result} the first release, of {len(self.seeds):,} tried")
+        match_values = _replay(seeds[0], self.path, target.scale)
 
         def explains(y: Releases, value: float) -> Flags:
-            return removed(y, (value,))[0]
+            return match_values(y, (value,))[0]
 
         def holds(y: Releases) -> Flags:
-            return removed(y, (value0, value1))[0]
+            return match_values(y, (value0, value1))[0]
 
-        words = f"y minus the noise of jax.random.key({found[0]}) is {value0:g}"
+        words = f"y minus the noise of jax.random.key({seeds[0]}) is {value0:g}"
         return Event(words, holds, explains=explains)
 
 
 def fits_jax(value: float, scale: float) -> bool:
-    """Tell whether the bounds of the search hold for JAX's noise here, if JAX is installed.
+    """Return whether the bounds of the search hold for JAX's noise on this machine.
 
-    The mantissas behind the noise of a known key are known too: JAX itself shows their bits.
+    The mantissas of a known key are known too: JAX itself returns their bits. The result is True if
+    JAX is not installed.
     """
     if find_spec("jax") is None:
         return True
     jax = import_extra("jax", "peers")
     key = jax.random.key(0)
-    releases = np.asarray(value + scale * jax.random.normal(key, (_KNOWN_KEY,)))
+    releases = np.asarray(value + scale * jax.random.normal(key, (_TEST_NUMBERS,)))
     lows, highs = mantissas(releases, value, scale)
-    drawn = np.asarray(jax.random.bits(key, (_KNOWN_KEY,), np.uint32)) >> (32 - _MANTISSA)
+    drawn = np.asarray(jax.random.bits(key, (_TEST_NUMBERS,), np.uint32)) >> (32 - _MANTISSA)
     return bool(((lows <= drawn) & (drawn <= highs)).all())
 
 
 def _replay(seed: int, path: tuple[int, ...], scale: float) -> _Replay:
-    """Return what regenerates a run's noise through JAX, and tells which releases have a value.
+    """Return a function that regenerates a run's noise by JAX, and finds releases of given values.
 
-    It moves along the run to the first release where each number is one of the values. It starts
-    from the last one found, because a run without splits uses one key for all.
+    It advances along the run to the first release where each number has one of the values. It
+    starts at the last match, because a run without splits uses one key for all releases.
     """
     jax = import_extra("jax", "peers")
     key = jax.random.key(seed)
 
-    def removed(y: Releases, values: tuple[float, ...]) -> list[Flags]:
+    def match_values(y: Releases, values: tuple[float, ...]) -> list[Flags]:
         nonlocal key
         ahead = key
         for _ in range(_AHEAD):
@@ -284,11 +286,11 @@ def _replay(seed: int, path: tuple[int, ...], scale: float) -> _Replay:
             for child in path:
                 draw = jax.random.split(draw, child + 1)[child]
             noise = np.asarray(scale * jax.random.normal(draw, y.shape), dtype=np.float64)
-            at = [np.asarray(np.abs(y - noise - v) <= _margin(y, v)) for v in values]
-            if np.logical_or.reduce(at).all():
+            matches = [np.asarray(np.abs(y - noise - v) <= _margin(y, v)) for v in values]
+            if np.logical_or.reduce(matches).all():
                 key = ahead
-                return at
+                return matches
             ahead = jax.random.split(ahead)[0]
         return [np.zeros(len(y), dtype=np.bool_) for _ in values]
 
-    return removed
+    return match_values

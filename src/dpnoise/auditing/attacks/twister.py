@@ -1,17 +1,17 @@
-"""Solve for the state of a Mersenne Twister from its noise, then remove all further noise.
+"""Recover the state of a Mersenne Twister from its noise, then remove all further noise.
 
 Laplace noise by the inverse distribution function takes one uniform U = k 2^-53. A release of a
-known value shows k, or its leading bits.
+known value reveals k, or its leading bits.
 
 Each bit of MT19937's outputs is a sum, over GF(2), of the 19937 bits of its state. The words x[0],
-x[1], ... behind the outputs obey one recursion at every place,
+x[1], ... behind the outputs obey one recursion for every k,
 
-    x[k+624] = x[k+397] ^ A(top bit of x[k], other bits of x[k+1]),
+    x[k+624] = x[k+397] ^ A(top bit of x[k], other bits of x[k+1]).
 
-so x[0] may be the first word that was seen, wherever the generator stood in its own block of 624:
-no phase has to be guessed. A uniform U = k 2^-53 is made of the upper 27 bits of one 32-bit output
-and the upper 26 of the next. The unknowns are those bits of the first 624 outputs that were not
-seen, 11 in 64 at best. What was seen enters as a constant, which keeps the elimination small.
+So x[0] may be the first word that was seen: the position of the generator in its block of 624 is
+not needed. A uniform U = k 2^-53 consists of the upper 27 bits of one 32-bit output and the upper
+26 of the next. The unknowns are the unseen bits of the first 624 outputs, at least 11 in 64. Seen
+bits enter as constants, which keeps the elimination small.
 """
 
 from dataclasses import dataclass
@@ -47,24 +47,24 @@ _TEMPERING: Final = np.array(
     + [(bit, bit - 15) for bit in range(31, 14, -1) if (0xEFC60000 >> bit) & 1]
     + [(bit, bit + 18) for bit in range(14)]
 )
-# This many equations beyond the solution agree by chance with probability 2^-128.
+# Equations beyond the solution: all of them hold by chance with probability 2^-128.
 _SPARE: Final = 128
 _CONTRADICTION: Final = -1
 
-# Enough where the value hides few low bits of k; else `find` asks for more.
+# Releases that suffice if the value hides few low bits of k; otherwise `find` draws more.
 _FIRST_RELEASES: Final = 640
-_KNOWN_NOISE: Final = 1_000
+_KNOWN_NOISE: Final = 1_000  # Numbers of a known seed on which a formula is tested.
 
 _TOO_FEW: Final = "Too few releases to solve for the state: give more of them."
 _NO_STATE: Final = "No Mersenne Twister state explains the releases."
 
 
 class TooFewReleasesError(ArgumentError):
-    """What was released leaves some bits of the state open."""
+    """The releases do not determine all bits of the state."""
 
 
 class NoStateError(ArgumentError):
-    """What was released cannot come from this generator."""
+    """The releases cannot come from this generator."""
 
 
 # Linear forms over GF(2): 64 coefficients in each word, the constant last ------------------------
@@ -78,20 +78,20 @@ def _toggle(form: Forms, column: int) -> None:
 
 @compiled
 def _has(form: Forms, column: int) -> bool:
-    """Tell the coefficient of an unknown, or the constant."""
+    """Return the coefficient of an unknown, or the constant."""
     return bool((form[column >> 6] >> np.uint64(column & 63)) & np.uint64(1))
 
 
 @compiled
 def _add(form: Forms, total: Forms, start: int) -> None:
-    """Add a form to another, from word `start` on. LLVM vectorises this loop by itself only."""
+    """Add a form to another, from word `start` on. LLVM vectorises this loop only if separate."""
     for w in range(start, total.size):
         total[w] ^= form[w]
 
 
 @compiled
 def _insert(equation: Forms, basis: Forms, filled: Flags) -> int:
-    """Reduce `equation` = 0 and add it to the basis; return by how much the rank grows.
+    """Reduce `equation` = 0 and add it to the basis; return the increase of the rank.
 
     Row c of the basis begins in column c, and is zero until it is filled. An equation 1 = 0 is a
     contradiction.
@@ -107,7 +107,7 @@ def _insert(equation: Forms, basis: Forms, filled: Flags) -> int:
 
 
 def _solve(basis: Forms) -> Forms:
-    """Return the solution of a full basis, from the last unknown to the first, the constant 1."""
+    """Return the solution of a full basis by back substitution, with 1 for the constant."""
     solution = np.zeros(basis.shape[1], np.uint64)
     _toggle(solution, len(basis))
     for column in reversed(range(len(basis))):
@@ -118,7 +118,7 @@ def _solve(basis: Forms) -> Forms:
 
 @compiled
 def _add_bits(word: Forms, additions: Bits) -> None:
-    """Add the forms of bits to those of others, one after the other."""
+    """Add forms of bits to those of other bits, in the order of `additions`."""
     for i in range(len(additions)):
         _add(word[additions[i, 1]], word[additions[i, 0]], 0)
 
@@ -127,9 +127,9 @@ def _add_bits(word: Forms, additions: Bits) -> None:
 def _twist(window: Forms, k: int) -> Forms:
     """Replace the forms of x[k] in the window by those of x[k+624], and return these."""
     old, after, middle = k % _WORDS, (k + 1) % _WORDS, (k + _MIDDLE) % _WORDS
-    # With y the top bit of x[k] and the other bits of x[k+1], bit b is that of x[k+397], plus bit
-    # b+1 of y where there is one, plus bit 0 of y where the coefficients say so. Going upwards,
-    # the top bit of x[k] is read before it is replaced.
+    # Let y be the top bit of x[k] with the other bits of x[k+1]. Bit b of x[k+624] is the sum of
+    # bit b of x[k+397], bit b+1 of y if there is one, and bit 0 of y if the coefficients have bit
+    # b. In increasing order of b, the top bit of x[k] is read before it is replaced.
     for bit in range(_WORD_BITS):
         upper = old if bit == _WORD_BITS - 2 else after
         for w in range(window.shape[2]):
@@ -145,7 +145,7 @@ def _twist(window: Forms, k: int) -> Forms:
 
 @compiled
 def _eliminate(outputs: Bits, known: Bits, window: Forms, basis: Forms, filled: Flags) -> int:
-    """Take equations from the outputs after the window; return their rank or a contradiction."""
+    """Add the equations of the outputs after the window; return their rank or _CONTRADICTION."""
     rank = spare = 0
     for k in range(_WORDS, outputs.size):
         word = _twist(window, k - _WORDS).copy()
@@ -166,7 +166,7 @@ def _eliminate(outputs: Bits, known: Bits, window: Forms, basis: Forms, filled: 
 
 
 def _words(uniforms: Bits) -> Bits:
-    """Return the two 32-bit outputs behind each uniform, zeros where they do not show."""
+    """Return the two 32-bit outputs of each uniform, with zeros for unseen bits."""
     upper = (uniforms >> _LOWER_WORD) << (_WORD_BITS - UNIFORM_BITS + _LOWER_WORD)
     lower = (uniforms << (_WORD_BITS - _LOWER_WORD)) & (2**_WORD_BITS - 1)
     return np.stack([upper, lower], axis=1).ravel()
@@ -175,8 +175,8 @@ def _words(uniforms: Bits) -> Bits:
 def _first_window(outputs: Bits, known: Bits) -> tuple[Forms, int]:
     """Return the forms of x[0..623], and the number of unknowns.
 
-    Word 0 enters the recursion with its top bit alone. That bit is the unknown in column 0, and
-    what was seen of output 0 is not used. The unknown bits of the others have columns from 1 on.
+    Only the top bit of word 0 enters the recursion. That bit is the unknown in column 0, and output
+    0 is not used. The unknown bits of the other words have columns from 1 on.
     """
     unknown = (known[:, None] >> _BIT) & 1 == 0
     unknown[0] = False
@@ -184,9 +184,9 @@ def _first_window(outputs: Bits, known: Bits) -> tuple[Forms, int]:
     columns = np.where(unknown, np.cumsum(unknown).reshape(unknown.shape), unknowns)
     present = unknown | ((outputs[:, None] >> _BIT) & 1 == 1)
     present[0] = False
-    at = columns[present]
+    columns = columns[present]
     window = np.zeros((_WORDS, _WORD_BITS, (unknowns >> 6) + 1), np.uint64)
-    window[*np.nonzero(present), at >> 6] = np.uint64(1) << (at & 63).astype(np.uint64)
+    window[*np.nonzero(present), columns >> 6] = np.uint64(1) << (columns & 63).astype(np.uint64)
     for word in window:
         _add_bits(word, _TEMPERING[::-1])
     window[0, -1, 0] = 1
@@ -196,12 +196,12 @@ def _first_window(outputs: Bits, known: Bits) -> tuple[Forms, int]:
 def recover_state(uniforms: Bits, masks: Bits) -> NDArray[np.uint32]:
     """Return the 624 state words behind the first 312 of consecutive uniforms.
 
-    `uniforms` are the bits k of each U = k 2^-53, with ones in `masks` where they are known. It
-    takes 624 of them, and more if many bits are unknown: else there is a TooFewReleasesError. If no
-    state explains them, there is a NoStateError.
+    `uniforms` has the bits k of each U = k 2^-53, and `masks` has ones for known bits. The attack
+    needs 624 uniforms, and more if many bits are unknown: otherwise it raises TooFewReleasesError.
+    If no state explains the uniforms, it raises NoStateError.
 
-    The words are a whole state: with position 624 a generator continues with uniform 312. Of the
-    first word only the top bit matters; its other bits are returned as 0.
+    The words are a whole state: with position 624 a generator continues with uniform 312. Only the
+    top bit of the first word matters; its other bits are returned as 0.
 
     Examples
     --------
@@ -230,7 +230,7 @@ def recover_state(uniforms: Bits, masks: Bits) -> NDArray[np.uint32]:
 
 @compiled
 def _first_above(y: float, value: float, scale: float, formula: int) -> int:
-    """Return the least k whose release is above y, or 2^53."""
+    """Return the least k with a release above y, or 2^53."""
     low, high = 1, _ALL + 1
     while low < high:
         k = (low + high) // 2
@@ -245,7 +245,7 @@ def _first_above(y: float, value: float, scale: float, formula: int) -> int:
 def _invert(
     y: Floats, value: float, scale: float, formula: int, uniforms: Bits, masks: Bits
 ) -> int:
-    """Fill in k and which bits of it are sure; return the first release without a k, or -1."""
+    """Fill in k and the mask of its known bits; return the first release without a k, or -1."""
     for i in range(y.size):
         first = _first_above(np.nextafter(y[i], -np.inf), value, scale, formula)
         last = _first_above(y[i], value, scale, formula) - 1
@@ -262,12 +262,12 @@ def _invert(
 def invert_laplace(
     releases: Releases, value: float, scale: float, formula: str = "numpy"
 ) -> tuple[Bits, Bits]:
-    """Return the bits k of U = k 2^-53 that releases of a known value show, and ones where sure.
+    """Return the bits k of U = k 2^-53 from releases of a known value, and masks of known bits.
 
-    The release never falls as k grows: from one k to the next the logarithm moves by at least one
-    unit in its last place, and a library's error is a little more than half a unit. So the k that
-    lead to a release are consecutive, bisection finds the first and the last, and the bits that
-    all of them share are their common leading bits. U = 0 is left out: it is drawn again.
+    The release never falls as k grows: from one k to the next the logarithm changes by at least one
+    unit in its last place, and a library's error is a little more than half a unit. So the k of one
+    release are consecutive, and bisection finds the first and the last. Their common leading bits
+    are known. U = 0 is left out: samplers draw it again.
 
     Examples
     --------
@@ -275,7 +275,7 @@ def invert_laplace(
     >>> uniforms[0] / 2**53, int(masks[0]) == 2**53 - 1
     (np.float64(0.375), True)
     """
-    number = _number_of(formula)
+    number = _formula_number(formula)
     scale = check_positive("scale", scale)
     y = np.ascontiguousarray(releases, dtype=np.float64)
     uniforms, masks = np.empty((2, y.size), np.int64)
@@ -289,12 +289,12 @@ def invert_laplace(
 def clone_numpy(
     releases: Releases, value: float, scale: float, formula: str = "numpy"
 ) -> np.random.RandomState:
-    """Return a `RandomState` in step with the one behind consecutive releases of a known value.
+    """Return a clone of the `RandomState` that made consecutive releases of a known value.
 
-    It draws what the victim draws next: its `random_sample()` is also the `random()` of a
-    `random.Random`. The releases from number 312 on are drawn again and compared, to the last bit.
-    At value 0 it takes 624 releases; a value much larger than the noise hides low bits and takes a
-    few thousand.
+    The clone draws the same numbers that the victim draws next. Its `random_sample()` is also the
+    `random()` of a `random.Random`. The releases from number 312 on are drawn again and compared to
+    the last bit. At value 0 the attack needs 624 releases. A value much larger than the noise hides
+    low bits, and it needs a few thousand.
 
     Examples
     --------
@@ -315,15 +315,15 @@ def clone_numpy(
 def predict_noise(
     clone: np.random.RandomState, n: int, scale: float, formula: str = "numpy"
 ) -> Floats:
-    """Draw the next n uniforms of a clone and return the noise that the victim makes of them.
+    """Draw the next n uniforms of a clone, and return the victim's noise for them.
 
-    Subtracted from the victim's next n releases, it leaves the values. (The clone loses step if
-    the victim draws U = 0 and draws again: one release in 2^53.)
+    Subtracted from the victim's next n releases, it leaves the values. (The clone gets out of step
+    if the victim draws U = 0 and draws again: one release in 2^53.)
     """
-    return _noise(clone.random_sample(n), float(scale), _number_of(formula))
+    return _noise(clone.random_sample(n), float(scale), _formula_number(formula))
 
 
-def _number_of(formula: str) -> int:
+def _formula_number(formula: str) -> int:
     check_choice("formula", formula, FORMULAS)
     return FORMULAS.index(formula)
 
@@ -339,16 +339,16 @@ def _noise(uniforms: Floats, scale: float, formula: int) -> Floats:
 
 @dataclass(frozen=True)
 class MersenneTwister(Attack):
-    """Solves for the state from releases of value0, then predicts every further one of them.
+    """Recovers the state from releases of value0, then predicts all further releases.
 
-    The event "y is value0 plus the predicted noise" keeps a clone of the generator and draws from
-    it, one uniform for each release that it is asked about. It must see all releases that the
-    target makes after `find`, once and in order, as `Attack.__call__` does; else it loses step.
+    The event "y is value0 plus the predicted noise" keeps a clone of the generator, and draws one
+    uniform from it for each release. It must see all releases that the target makes after `find`,
+    once and in order, as in `Attack.__call__`. Otherwise it gets out of step.
 
     Parameters
     ----------
     formula
-        How the target makes Laplace noise of a uniform, one of FORMULAS; by default, each is tried.
+        The target's formula for Laplace noise, one of FORMULAS; by default, each is tried.
     """
 
     name = "twister"
@@ -364,14 +364,14 @@ class MersenneTwister(Attack):
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
     ) -> Event:
-        """Return the event that y is predicted, once releases of value0 give the state away."""
+        """Return the event that y is predicted, after recovering the state from value0."""
         check_choice("formula", self.formula, (None, *FORMULAS))
         formulas = list(FORMULAS if self.formula is None else [self.formula])
         releases = np.empty(0)
         while formulas and len(releases) < n:
             progress(len(releases) / n)
-            more = min(max(_FIRST_RELEASES, len(releases) // 4), n - len(releases))
-            releases = np.append(releases, target(value0, more))
+            size = min(max(_FIRST_RELEASES, len(releases) // 4), n - len(releases))
+            releases = np.append(releases, target(value0, size))
             for formula in formulas.copy():
                 try:
                     clone = clone_numpy(releases, value0, target.scale, formula)
@@ -380,7 +380,7 @@ class MersenneTwister(Attack):
                 except ArgumentError:
                     formulas.remove(formula)
                 else:
-                    return _predicted(clone, value0, target.scale, formula)
+                    return _prediction_event(clone, value0, target.scale, formula)
         if formulas:
             return never("too few releases to solve for the state of a Mersenne Twister")
         if not all(fits_library(formula) for formula in FORMULAS):
@@ -389,7 +389,7 @@ class MersenneTwister(Attack):
 
 
 def fits_library(formula: str) -> bool:
-    """Tell whether a formula gives, of a known seed, the library's noise on this machine."""
+    """Return whether a formula gives the library's noise of a known seed on this machine."""
     if formula == "numpy":
         noise = np.random.RandomState(0).laplace(size=_KNOWN_NOISE)
     else:
@@ -399,7 +399,9 @@ def fits_library(formula: str) -> bool:
     return bool((model == noise).all())
 
 
-def _predicted(clone: np.random.RandomState, value0: float, scale: float, formula: str) -> Event:
+def _prediction_event(
+    clone: np.random.RandomState, value0: float, scale: float, formula: str
+) -> Event:
     """Return the event that the clone predicts a release of the value."""
 
     def explains(y: Releases, value: float) -> Flags:

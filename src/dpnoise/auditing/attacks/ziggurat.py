@@ -1,11 +1,12 @@
 """The ziggurat: outside its tail, every Gaussian is a whole number times one of a few constants.
 
 A ziggurat covers the density with layers of equal area. Random bits give a layer i and a whole
-number k, and z = fl(k * w_i) is the variate unless it is thrown away; only beyond the edge of the
-lowest layer is there another formula. A release q of the value c is q = fl(c + fl(sigma * z)), so a
-candidate c is excluded if no layer has a k that gives q. That is decided exactly, because all three
-roundings are monotone in k. Products and sums are taken to be rounded one by one, as NumPy does on
-x86-64; a build that fuses them needs another `_released`.
+number k, and z = fl(k * w_i) is the variate unless it is rejected. Only the tail, beyond the edge
+of the lowest layer, has another formula. A release q of the value c is q = fl(c + fl(sigma * z)).
+So a candidate c is excluded if no layer has a k that gives q. The decision is exact, because all
+three roundings are monotone in k. The model rounds products and sums separately, as NumPy does on
+x86-64; a build that fuses them needs another `_release_of`.
+
 docs/attacks.md says how much this excludes, and test_ziggurat.py tests that.
 """
 
@@ -17,7 +18,15 @@ from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, decide, exclude, silent
+from dpnoise.auditing.attacks.base import (
+    SOURCE,
+    Attack,
+    Event,
+    Progress,
+    best_exclusion,
+    decide,
+    silent,
+)
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice
@@ -26,7 +35,7 @@ from dpnoise.kernels import compiled
 
 @dataclass(frozen=True)
 class Layers:
-    """The layers of a ziggurat, whose variates are fl(k * weights[i])."""
+    """The layers of a ziggurat with the variates fl(k * weights[i])."""
 
     weights: Floats  # One constant for each layer, the lowest first.
     edge: float  # Where the tail begins.
@@ -36,18 +45,18 @@ class Layers:
 
 @lru_cache(maxsize=1)
 def numpy_layers() -> Layers:
-    """Read the 256 constants out of the NumPy that is installed.
+    """Read the 256 constants of the installed NumPy.
 
-    A word whose k is 1 gives the constant of its layer itself, and Philox keeps the next words of
-    its output in its state, where they can be written. The constants cannot be had by
-    computation: most of NumPy's differ in their last digits from the correctly rounded ones.
+    A word with k = 1 gives the constant of its layer, and the state of Philox holds its next words,
+    which can be set. The constants cannot be computed: most of NumPy's differ in their last digits
+    from the correctly rounded ones.
     """
     bits = np.random.Philox(0)
     rng = np.random.Generator(bits)
     state = bits.state
     weights = np.empty(256)
     for layer in range(256):
-        # Eight bits of layer, the sign, k. The zero that follows accepts k in every layer.
+        # A word has eight bits of the layer, the sign, then k. The next word, 0, accepts every k.
         state["buffer"] = np.array([layer | 1 << 9, 0, 0, 0], dtype=np.uint64)
         state["buffer_pos"] = 0
         bits.state = state
@@ -86,7 +95,7 @@ _TABLES: Final[dict[str, Callable[[], Layers]]] = {
 
 
 def feasible(releases: Releases, value: float, scale: float, table: str = "numpy") -> Flags:
-    """Tell which releases a ziggurat's Gaussian, times the scale, can make of the value.
+    """Return which releases can be the value plus a ziggurat's Gaussian times the scale.
 
     A release of this value is always feasible. The table is "numpy" for `numpy.random.Generator`,
     "go" for math/rand, or "go/v2" for math/rand/v2.
@@ -105,7 +114,7 @@ def feasible(releases: Releases, value: float, scale: float, table: str = "numpy
 
 
 @compiled
-def _released(k: float, w: float, c: float, sigma: float) -> float:
+def _release_of(k: float, w: float, c: float, sigma: float) -> float:
     """Return fl(c + fl(sigma * fl(k * w)))."""
     return c + sigma * (k * w)
 
@@ -114,18 +123,18 @@ def _released(k: float, w: float, c: float, sigma: float) -> float:
 def _layer_gives(
     q: float, w: float, c: float, sigma: float, most: float, stride: float, layer: float
 ) -> bool:
-    """Tell whether some k = layer modulo stride, of size at most `most`, gives q.
+    """Return whether some k = layer modulo stride, of size at most `most`, gives q.
 
-    Rounding is monotone, so the walk may start anywhere; from this start it takes a few steps.
+    Rounding is monotone, so the search may start anywhere; from this start it takes a few steps.
     """
     k = stride * np.round(((q - c) / sigma / w - layer) / stride) + layer
     if abs(k) > most + 2 * stride:
         return False
-    while _released(k, w, c, sigma) < q:
+    while _release_of(k, w, c, sigma) < q:
         k += stride
-    while _released(k, w, c, sigma) > q:
+    while _release_of(k, w, c, sigma) > q:
         k -= stride
-    return _released(k, w, c, sigma) == q and abs(k) <= most
+    return _release_of(k, w, c, sigma) == q and abs(k) <= most
 
 
 @compiled
@@ -141,23 +150,23 @@ def _feasible(
 ) -> None:
     """Try the layers of each release until one gives it."""
     for element in range(q.size):
-        # In the tail, and in a hair's breadth before it, everything counts as possible.
-        found = abs(q[element] - c) >= sigma * edge * (1 - 2.0**-40)
+        # In the tail, with a small margin before it, everything counts as possible.
+        possible = abs(q[element] - c) >= sigma * edge * (1 - 2.0**-40)
         for i in range(weights.size):
-            if found:
+            if possible:
                 break
-            found = _layer_gives(q[element], weights[i], c, sigma, most, stride, i % stride)
-        out[element] = found
+            possible = _layer_gives(q[element], weights[i], c, sigma, most, stride, i % stride)
+        out[element] = possible
 
 
 @dataclass(frozen=True)
 class Ziggurat(Attack):
-    """Excludes a value by the layers of the sampler that made the noise.
+    """Excludes a value by the layers of the noise's sampler.
 
     Parameters
     ----------
     table
-        Whose sampler: "numpy", "go" or "go/v2"; by default the one that excludes most.
+        The sampler: "numpy", "go" or "go/v2"; by default the one that excludes most.
 
     Examples
     --------
@@ -187,4 +196,4 @@ class Ziggurat(Attack):
         for table in _TABLES if self.table is None else (self.table,):
             possible = partial(feasible, scale=target.scale, table=table)
             models.append((f"a layer of {table}'s {words}", possible))
-        return exclude(models, target, value0, value1, n)
+        return best_exclusion(models, target, value0, value1, n)

@@ -1,4 +1,4 @@
-"""What noise added in floats leaks, exactly, in small formats; and the exact release beside it."""
+"""Exact leakage of noise added in small float formats, compared with the exact release."""
 
 from dpnoise.auditing.leakage.laws import (
     FLOAT16,

@@ -1,9 +1,9 @@
 """Exact leakage at reduced precision: the law of a sampler in a small format, and its delta.
 
-A law is taken from all uniforms of a sampler: no sampling, no error. A probability here is a number
-of inputs over 2^(n*p). With n*p <= 53 each of them, and each sum of them, is exactly a float64.
-From the law follow the probabilities of every output of fl(x + s*z) at x and at x', and from them
-the curve delta(epsilon): docs/leakage.md tells it with figures.
+A law comes from all uniforms of a sampler, so it has no sampling error. A probability is a number
+of inputs over 2^(n*p). If n*p <= 53, each probability and each sum of them is exactly a float64.
+The law gives the probability of every output of fl(x + s*z) at x and at x', and these give the
+curve delta(epsilon): see docs/leakage.md.
 """
 
 import math
@@ -22,18 +22,18 @@ from dpnoise.noise import forms
 from dpnoise.noise.distributions import Distribution
 
 Rounding = Callable[[Floats | float], Floats]
-Draw = Callable[[Words, Floats], None]  # Fills the second from the first.
+Draw = Callable[[Words, Floats], None]  # Fills the floats from the words.
 
 _EXACT_BITS: Final = 53  # A probability with more bits would be rounded.
-# The bits of uniforms that can be enumerated in seconds: of all together, or of one summand, where
-# each output is computed; of two summands where their sums are counted in a histogram.
+# Most bits of uniforms whose outputs can be enumerate_law in seconds: of all, or of one summand.
 MOST_BITS: Final = 24
-_MOST_COUNTED: Final = 32
-_LARGEST_HISTOGRAM: Final = 2**20
+# Most bits of two summands whose sums can be counted in a histogram.
+_MOST_SUMMED_BITS: Final = 32
+_LARGEST_HISTOGRAM: Final = 2**20  # Cells up to which a histogram is worth its memory.
 _CHUNK: Final = 2**17
 _ROWS: Final = 64
 _TWO_PAIRS: Final = 4
-_MOST_EPSILON: Final = 700.0  # Beyond, e^epsilon is no float64.
+_MOST_EPSILON: Final = 700.0  # Above this, e^epsilon overflows float64.
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Format:
     Parameters
     ----------
     name
-        For people.
+        The name in texts.
     digits
-        Binary digits of the significand, the implicit one counted.
+        Binary digits of the significand, including the implicit one.
     emin
         The smallest normal number is 2^emin; all numbers are below 2^(2-emin). It is at most -4,
         so that no sampler's noise overflows.
@@ -67,8 +67,8 @@ class Format:
     def round(self, x: Floats | float) -> Floats:
         """Return the nearest values of the format.
 
-        A sum, product or root of values of the format, computed in float64 and then rounded, is
-        rounded correctly, because 53 >= 2 * digits + 2 (Figueroa 1995).
+        A sum, product or root of values of the format may be computed in float64 and then rounded:
+        the result is rounded correctly, because 53 >= 2 * digits + 2 (Figueroa 1995).
         """
         rounded = np.array(x, dtype=np.float64)
         formats.round_all(rounded.reshape(-1), self.digits, self.emin)
@@ -76,7 +76,7 @@ class Format:
 
     @property
     def is_small(self) -> bool:
-        """True if a histogram over the whole format is worth its memory."""
+        """Whether a histogram over the whole format is worth its memory."""
         return (self.digits + 1 - 2 * self.emin) << (self.digits - 1) < _LARGEST_HISTOGRAM
 
     def sizes(self) -> Floats:
@@ -94,17 +94,17 @@ FLOAT32: Final = Format("float32", 24, -126)
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """A distribution on finitely many values: sorted, each once, with its probability.
+    """A distribution on finitely many distinct values, in increasing order.
 
-    The zeros of both signs are one value, because added to a value they give the same.
+    Zeros of both signs are one value, because adding either gives the same sum.
     """
 
     values: Floats
     probabilities: Floats
 
 
-def merged(values: Floats, probabilities: Floats) -> Law:
-    """Return the law of values that may repeat."""
+def merge(values: Floats, probabilities: Floats) -> Law:
+    """Return the law of values that may repeat, with their probabilities added."""
     order = np.argsort(values)
     ordered = values[order] + 0.0  # Adding 0.0 turns -0.0 into 0.0.
     first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
@@ -122,14 +122,14 @@ def released(law: Law, value: float, fmt: Format, scale: float = 1.0) -> Law:
     for name, number in (("value", value), ("scale", scale)):
         if float(fmt.round(number)) != number:
             reject(name, number, f"be a value of {fmt.name}")
-    return merged(fmt.round(value + fmt.round(scale * law.values)), law.probabilities)
+    return merge(fmt.round(value + fmt.round(scale * law.values)), law.probabilities)
 
 
 def delta(epsilon: float, law0: Law, law1: Law) -> float:
     """Return the smallest delta with P0(S) <= e^epsilon P1(S) + delta for every set S of outputs.
 
-    It is the sum of max(0, P0 - e^epsilon P1) over the outputs. The other direction, with the laws
-    exchanged, is another number; a private mechanism keeps both small.
+    It is the sum of max(0, P0 - e^epsilon P1) over the outputs. With the laws exchanged it is
+    another number; a private mechanism keeps both small.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def delta(epsilon: float, law0: Law, law1: Law) -> float:
 
 
 def _inverse(U: Floats, fl: Rounding) -> Floats:
-    """Equation (2), with the mirror image log(1 - 2U) of log(2U), as docs/samplers.md has it."""
+    """Equation (2), with the mirror image log(1 - 2U) of log(2U), as in docs/samplers.md."""
     return np.where(U < 1 / 2, 1.0, -1.0) * fl(np.log(fl(1 - fl(2 * (U % 0.5)))))
 
 
@@ -184,7 +184,7 @@ _FORMS: Final = {form.name: form for form in (*forms.LAPLACE, *forms.GAUSSIAN)}
 def machine(form: str, variates: int, precision: int, fmt: Format) -> Law:
     """Return the law of a sampler on a machine that rounds every operation to the format.
 
-    Logarithm and cosine are computed in float64 and rounded once more; for uniforms of 11 bits in
+    Logarithm and cosine are computed in float64 and rounded again. For uniforms of 11 bits in
     float16 the tests prove that this gives the nearest value.
 
     Parameters
@@ -202,24 +202,24 @@ def machine(form: str, variates: int, precision: int, fmt: Format) -> Law:
     check_choice("form", form, _SUMMANDS)
     summands = _FORMS[form].summands(check_integer("variates", variates, least=1))
     most = min(_EXACT_BITS, MOST_BITS * summands) if fmt.is_small else MOST_BITS
-    n, p = _checked(form, variates, precision, fmt, most)
+    n, p = _check_size(form, variates, precision, fmt, most)
     values = _SUMMANDS[form](np.arange(2.0**p) / 2.0**p, fmt.round).ravel()
-    summand = total = merged(values, np.full(values.size, 1 / values.size))
+    summand = total = merge(values, np.full(values.size, 1 / values.size))
     if form == "exponentials":
         summand = Law(-summand.values, summand.probabilities)
     for _ in range(1, summands):
         total = _sum(total, summand, fmt)
     if form == "pairs":
         norm = fmt.round(2 / math.sqrt(n))
-        total = merged(fmt.round(norm * total.values), total.probabilities)
+        total = merge(fmt.round(norm * total.values), total.probabilities)
     return total
 
 
 def own(form: str, variates: int, precision: int, fmt: Format) -> Law:
     """Return the law of dpnoise's own sampler: its kernel in float64, rounded once to the format.
 
-    The kernel runs on all words. The two pairs of "theorem" and "pairs" with four uniforms are
-    tabulated one by one, and the law of their sum computed.
+    The kernel runs on all words. For "theorem" and "pairs" with four uniforms, it runs on one pair
+    of uniforms, and the law of the sum of two pairs is computed from that.
 
     Parameters
     ----------
@@ -232,26 +232,26 @@ def own(form: str, variates: int, precision: int, fmt: Format) -> Law:
     1.3862943649291992
     """
     check_choice("form", form, _FORMS)
-    halves = variates == _TWO_PAIRS and form in {"theorem", "pairs"}
-    most = _MOST_COUNTED if halves and fmt.is_small else MOST_BITS
-    n, p = _checked(form, variates, precision, fmt, most)
+    is_sum_of_pairs = variates == _TWO_PAIRS and form in {"theorem", "pairs"}
+    most = _MOST_SUMMED_BITS if is_sum_of_pairs and fmt.is_small else MOST_BITS
+    n, p = _check_size(form, variates, precision, fmt, most)
     kernel, parameters = _FORMS[form].kernel(), _FORMS[form].parameters
 
     def draw(words: Words, out: Floats) -> None:
         kernel(words, n, p, *parameters, 1.0, np.empty(words.size), out)
 
-    if halves:
-        # With zeros for the first two words V1 is 1 and its logarithm 0: what is left is a pair.
-        pair = enumerated(draw, n, p, 4**p)
+    if is_sum_of_pairs:
+        # With zeros for the first two words V1 is 1 and its logarithm 0: one pair remains.
+        pair = enumerate_law(draw, n, p, 4**p)
         return _sum(pair, pair, fmt)
-    law = enumerated(draw, n, p, 2 ** (n * p))
-    return merged(fmt.round(law.values), law.probabilities)
+    law = enumerate_law(draw, n, p, 2 ** (n * p))
+    return merge(fmt.round(law.values), law.probabilities)
 
 
 def perfect(distribution: Distribution, fmt: Format) -> Law:
     """Return the law of perfect noise, symmetric about 0, rounded once to the format.
 
-    It is what samplers with more and longer uniforms tend to. Its probabilities are not counts:
+    It is the limit of samplers with more and longer uniforms. Its probabilities are not counts:
     they come from the distribution function, with the accuracy of float64.
 
     Examples
@@ -264,13 +264,13 @@ def perfect(distribution: Distribution, fmt: Format) -> Law:
         reject("fmt", fmt.name, "be a format with fewer numbers")
     values = np.unique(fmt.round(np.concatenate([-fmt.sizes(), fmt.sizes()])))
     borders = (values[1:-2] + values[2:-1]) / 2
-    # Infinity begins where the spacing of the largest numbers would put it.
+    # Numbers beyond the last border, at the spacing of the largest numbers, round to infinity.
     end = borders[-1] + values[-2] - values[-3]
     return Law(values, cells(distribution, np.concatenate([[-end], borders, [end]])))
 
 
 def cells(distribution: Distribution, borders: Floats) -> Floats:
-    """Return the probability of each cell between borders, the two outer ones included.
+    """Return the probability of each cell between borders, including the two outer cells.
 
     The right half is computed as the mirror image of the left one, where the distribution function
     is small and its differences are accurate.
@@ -281,10 +281,10 @@ def cells(distribution: Distribution, borders: Floats) -> Floats:
     return np.asarray(np.where(ends[:-1] < 0, below, above))
 
 
-def _checked(
+def _check_size(
     form: str, variates: int, precision: int, fmt: Format, most_bits: int
 ) -> tuple[int, int]:
-    """Return n and p, with p no larger than the format and the size of the enumeration allow."""
+    """Return n and p, or raise if p is too large for the format or for an enumeration."""
     _, n = forms.choose([_FORMS[form]], form, variates, at_least=1)
     p = check_integer("precision", precision, least=1, most=fmt.digits)
     if n * p > most_bits:
@@ -295,27 +295,27 @@ def _checked(
 def _sum(a: Law, b: Law, fmt: Format) -> Law:
     """Return the law of the sum of two independent variables, added in float64, then rounded."""
     if fmt.is_small:
-        return _counted(a, b, fmt)
+        return _sum_by_histogram(a, b, fmt)
     sums = fmt.round(np.add.outer(a.values, b.values))
-    return merged(sums.ravel(), np.multiply.outer(a.probabilities, b.probabilities).ravel())
+    return merge(sums.ravel(), np.multiply.outer(a.probabilities, b.probabilities).ravel())
 
 
-def _counted(a: Law, b: Law, fmt: Format) -> Law:
-    """Count every pair of values, on several threads, in a histogram over the whole format.
+def _sum_by_histogram(a: Law, b: Law, fmt: Format) -> Law:
+    """Return the law of the sum, from a histogram of all pairs of values over the whole format.
 
-    If both are one law, a pair and its mirror image have the same sum, and are counted as one.
+    If both laws are the same object, a pair and its mirror image are counted together.
     """
     kernel, sizes = formats.add_laws, fmt.sizes()
     histograms: list[Floats] = []
 
     def work(first: int, last: int) -> None:
         histogram = np.zeros(2 * len(sizes))
-        places = np.empty(b.values.size, dtype=np.int64)
+        cells = np.empty(b.values.size, dtype=np.int64)
 
         def count(rows: slice, others: slice, times: float) -> None:
             part = a.values[rows], times * a.probabilities[rows]
             rest = b.values[others], b.probabilities[others]
-            kernel(*part, *rest, fmt.digits, fmt.emin, places[: rest[0].size], histogram)
+            kernel(*part, *rest, fmt.digits, fmt.emin, cells[: rest[0].size], histogram)
 
         if a is b:
             for start in range(first, last, _ROWS):
@@ -328,14 +328,14 @@ def _counted(a: Law, b: Law, fmt: Format) -> Law:
 
     run_in_parallel(work, a.values.size, _ROWS, cores())
     mass = np.sum(histograms, axis=0)
-    found = mass > 0
-    return merged(np.concatenate([sizes, -sizes])[found], mass[found])
+    positive = mass > 0
+    return merge(np.concatenate([sizes, -sizes])[positive], mass[positive])
 
 
-def enumerated(draw: Draw, n: int, bits: int, count: int) -> Law:
+def enumerate_law(draw: Draw, n: int, bits: int, count: int) -> Law:
     """Return the law of a kernel's output over the first `count` of all n words of `bits` bits."""
     fill = formats.all_words
-    found: list[tuple[Floats, Integers]] = []
+    counted: list[tuple[Floats, Integers]] = []
 
     def work(first: int, last: int) -> None:
         for start in range(first, last, _CHUNK):
@@ -344,8 +344,8 @@ def enumerated(draw: Draw, n: int, bits: int, count: int) -> Law:
             fill(start, n, bits, words)
             words.flags.writeable = False
             draw(words, out)
-            found.append(np.unique(out, return_counts=True))
+            counted.append(np.unique(out, return_counts=True))
 
     run_in_parallel(work, count, _CHUNK, cores())
-    values, counts = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return merged(values, counts / count)
+    values, counts = (np.concatenate(parts) for parts in zip(*counted, strict=True))
+    return merge(values, counts / count)

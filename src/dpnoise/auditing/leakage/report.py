@@ -1,6 +1,6 @@
-"""What the samplers and the exact release leak, side by side: a table and a plot.
+"""A table and a plot of the leakage of the samplers and of the exact release.
 
-Everything in them is at scale 1, x = 0 against x' = 1.
+All numbers are for scale 1 and x = 0 against x' = 1.
 """
 
 import math
@@ -23,8 +23,8 @@ from dpnoise.release import exact
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_FINEST: Final = 2.0**-10  # Grids, in scales: on finer ones short words decide nothing.
-_FAR: Final = 60.0  # Scales: what lies beyond has a probability below 10^-26.
+_FINEST: Final = 2.0**-10  # Finest grid, in scales: on finer grids short words decide nothing.
+_FAR: Final = 60.0  # Distance in scales beyond which the probability is below 10^-26.
 
 
 # The exact release -------------------------------------------------------------------------------
@@ -32,7 +32,7 @@ _FAR: Final = 60.0  # Scales: what lies beyond has a probability below 10^-26.
 
 @dataclass(frozen=True)
 class ReleaseBounds:
-    """Where delta of the exact release lies, by what words of a few bits decide.
+    """Bounds on delta of the exact release, from the decisions of words of a few bits.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class ReleaseBounds:
     undecided: float
 
 
-# In pairs a number has the law of gaussian_2, two of its uniforms seen from another side.
+# Gaussians released in pairs have the law of gaussian_2, so they are left out.
 _FORMS: Final = {name: form for name, form in exact.ADDITIVE.items() if form.width == 1}
 
 
@@ -71,10 +71,10 @@ def release_bounds(
 ) -> ReleaseBounds:
     """Bound delta(epsilon) of the exact release by running its kernel on all short words.
 
-    What the kernel decides from the first bits of each uniform holds whatever bits follow. So the
-    probability of output k at x is D_x(k) + e_x(k), where D_x(k) is the share of the words that
-    decide for k, and the unknown e_x(k) >= 0 add up to u_x, the share that decide nothing. With
-    S the sum over k of max(0, D_0(k) - e^epsilon D_1(k)), it follows that
+    A decision of the kernel from the first bits of each uniform holds for all further bits. So the
+    probability of output k at x is D_x(k) + e_x(k). Here D_x(k) is the share of words that decide
+    for k. The unknown e_x(k) >= 0 add up to u_x, the share of undecided words. With S the sum over
+    k of max(0, D_0(k) - e^epsilon D_1(k)), it follows that
 
         S - e^epsilon u_1 <= delta(epsilon) <= S + u_0.
 
@@ -84,10 +84,10 @@ def release_bounds(
     >>> bounds.low <= bounds.ideal <= bounds.high < 0.0012
     True
     """
-    exact_form = _checked_form(form, bits, scale, grid)
+    exact_form = _check_form(form, bits, scale, grid)
     values = value0, value1
     (decided0, undecided0), (decided1, undecided1) = (
-        _decided(exact_form, bits, value, scale, grid) for value in values
+        _decided_law(exact_form, bits, value, scale, grid) for value in values
     )
     far = math.ceil((abs(value0) + abs(value1) + _FAR * scale) / grid)
     ideal0, ideal1 = (_ideal_law(exact_form.distribution, x, scale, grid, far) for x in values)
@@ -96,7 +96,7 @@ def release_bounds(
     return ReleaseBounds(form, bits, grid, low, min(1.0, decided + undecided0), ideal, undecided0)
 
 
-def _checked_form(form: str, bits: int, scale: float, grid: float) -> exact.AdditiveForm:
+def _check_form(form: str, bits: int, scale: float, grid: float) -> exact.AdditiveForm:
     errors.check_choice("form", form, _FORMS)
     exact_form = _FORMS[form]
     errors.check_integer("bits", bits, least=2, most=laws.MOST_BITS // exact_form.variates)
@@ -112,25 +112,25 @@ def _checked_form(form: str, bits: int, scale: float, grid: float) -> exact.Addi
 def _ideal_law(
     distribution: Distribution, value: float, scale: float, grid: float, far: int
 ) -> Law:
-    """Return the law of the ideal mechanism, rounded to the grid; `far` cells out, all are one."""
+    """Return the law of the ideal mechanism, rounded to the grid, in cells from -far to far."""
     points = grid * np.arange(-far, far + 1, dtype=np.float64)
     return Law(points, laws.cells(distribution, (points[:-1] + grid / 2 - value) / scale))
 
 
-def _decided(
+def _decided_law(
     form: exact.AdditiveForm, bits: int, value: float, scale: float, grid: float
 ) -> tuple[Law, float]:
-    """Return the shares of the words that decide for each output, and of those that do not."""
+    """Return the shares of words that decide for each output, and of undecided words."""
     n, kernel = form.variates, form.first_stage()
 
     def draw(words: Words, out: Floats) -> None:
         if kernel(words, bits, np.full(out.size, value), scale, grid, out):
             out[np.isnan(out)] = math.inf
 
-    law = laws.enumerated(draw, n, bits, 2 ** (n * bits))
-    known = law.values < math.inf
-    undecided = float(law.probabilities[~known].sum())
-    return Law(law.values[known], law.probabilities[known]), undecided
+    law = laws.enumerate_law(draw, n, bits, 2 ** (n * bits))
+    is_decided = law.values < math.inf
+    undecided = float(law.probabilities[~is_decided].sum())
+    return Law(law.values[is_decided], law.probabilities[is_decided]), undecided
 
 
 # The samplers and the exact release, side by side ------------------------------------------------
@@ -138,17 +138,17 @@ def _decided(
 
 @dataclass(frozen=True)
 class Leak:
-    """What fl(x + z) leaks at scale 1, x = 0 against 1."""
+    """The leakage of fl(x + z) at scale 1, x = 0 against 1."""
 
     arithmetic: str  # EVERY, ONCE (dpnoise's own) or PERFECT.
     noise: str
     form: str
-    variates: int | None  # n uniforms of p bits, of which perfect noise has none.
+    variates: int | None  # n uniforms of p bits; None for perfect noise.
     precision: int | None
     format: str
     delta: float  # delta(epsilon) of 0 against 1.
-    reverse: float  # The same of 1 against 0.
-    ideal: float  # That of the mechanism in real arithmetic, the same both ways.
+    reverse: float  # delta(epsilon) of 1 against 0.
+    ideal: float  # delta(epsilon) in real arithmetic, equal in both directions.
 
 
 EVERY: Final = "every operation rounded"
@@ -176,9 +176,9 @@ _RELEASES: Final = (("laplace_1", (8, 12, 16, 20)), ("gaussian_2", (6, 8, 10, 12
 
 
 def table(epsilon: float = 1.0, progress: Callable[[float], object] | None = None) -> list[Leak]:
-    """Return what each sampler leaks, for several n, p and formats; it takes some ten seconds.
+    """Return the leakage of each sampler at `epsilon`, for several n, p and formats.
 
-    The curves are read at `epsilon`; `progress` is told the part that is done, from 0 to 1.
+    This takes about ten seconds. `progress` is called with the completed fraction, from 0 to 1.
     """
     rows = []
     for i, (arithmetic, form, n, fmt, precisions) in enumerate(_CASES):
@@ -213,14 +213,14 @@ def _ideal(noise: str, epsilon: float) -> float:
 
 
 def release_table(epsilon: float = 1.0) -> list[ReleaseBounds]:
-    """Return where delta of the exact release lies, at scale 1 on a grid of 1, 0 against 1."""
+    """Return bounds on delta of the exact release, at scale 1 on a grid of 1, 0 against 1."""
     return [
         release_bounds(form, bits, epsilon) for form, all_bits in _RELEASES for bits in all_bits
     ]
 
 
 def text(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float) -> str:
-    """Return both tables for people, with one line for each n and p across."""
+    """Return both tables as text, with a line for each n and a column for each p."""
     lines = [f"delta({epsilon:g}) of fl(0 + z) against fl(1 + z), in brackets the other way round"]
     for (arithmetic, fmt, noise), rows in groupby(
         leaks, lambda row: (row.arithmetic, row.format, row.noise)
@@ -242,12 +242,12 @@ def text(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float) -> st
 
 
 def _entry(row: Leak) -> str:
-    """Show one p and its two deltas."""
-    where = " " * 8 if row.precision is None else f"p = {row.precision:<4}"
-    return f"{where}{row.delta:.3f} ({row.reverse:.3f})"
+    """Format one p and its two deltas."""
+    precision = " " * 8 if row.precision is None else f"p = {row.precision:<4}"
+    return f"{precision}{row.delta:.3f} ({row.reverse:.3f})"
 
 
-# Colours that people with any colour vision tell apart (Okabe and Ito), and markers besides.
+# Colours that are distinct for any colour vision (Okabe and Ito), with different markers as well.
 _STYLES: Final = {
     1: ("#D55E00", "o"),
     2: ("#E69F00", "s"),
@@ -263,7 +263,7 @@ _PANELS: Final = (
 
 
 def plot(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float, target: Path) -> None:
-    """Draw delta against n and p, the exact release beside it, to a .png, .pdf or .svg file."""
+    """Draw delta of samplers against n and p, and of the exact release, to a .png, .pdf or .svg."""
     matplotlib = errors.import_extra("matplotlib", "plots")
     matplotlib.use("Agg")
     pyplot = errors.import_extra("matplotlib.pyplot", "plots")
@@ -278,7 +278,7 @@ def plot(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float, targe
         axis.set_ylim(-0.03, 1.03)
         axis.set_ylabel(f"delta({epsilon:g}) of 0 against 1")
         axis.spines[["top", "right"]].set_visible(False)
-        # Below the panel a legend covers nothing.
+        # Below the panel the legend covers no curve.
         axis.legend(
             loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2, fontsize=8, frameon=False
         )
@@ -289,7 +289,7 @@ def plot(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float, targe
 def _draw_curves(
     axis: "Axes", leaks: list[Leak], arithmetic: str, noise: str, fmt: str, line: str
 ) -> None:
-    """Draw delta against p, one line for each n, and the two levels that need no n and no p."""
+    """Draw delta against p with a line for each n, and the levels of perfect and ideal noise."""
     rows = [row for row in leaks if (row.noise, row.format) == (noise, fmt)]
     drawn = [row for row in rows if row.arithmetic == arithmetic]
     for n in sorted({row.variates for row in drawn if row.variates is not None}):
@@ -305,7 +305,7 @@ def _draw_curves(
 
 
 def _draw_releases(axis: "Axes", releases: list[ReleaseBounds]) -> None:
-    """Shade where delta of each release can lie, by the bits of its words, and draw the ideal."""
+    """Shade the bounds on delta of each release against the bits of words, and draw the ideal."""
     ink = axis.xaxis.label.get_color()
     for form in dict.fromkeys(row.form for row in releases):
         rows = [row for row in releases if row.form == form]

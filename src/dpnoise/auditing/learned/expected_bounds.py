@@ -1,7 +1,7 @@
-"""Events of a score: its thresholds, their expected bounds, and how events are compared.
+"""Events of a score: its thresholds, their expected bounds, and the ranking of events.
 
-A score is meant to be a likelihood ratio, so that an event is that it is above a threshold, or
-below. What is chosen here is a proposal: an audit counts it in fresh releases.
+A score estimates a likelihood ratio. Its events are "above a threshold" and "below a threshold".
+Chosen events are proposals: an audit counts them in fresh releases.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -21,7 +21,7 @@ from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.parallel import cores, run_in_parallel
 
 TREES: Final = "trees"  # The kind of the view that boosted trees give.
-_NAMED: Final = 4  # Numbers, ranges or views that are named in an event's words.
+_NAMED: Final = 4  # The most numbers, ranges or views in an event's words.
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,16 @@ class Score:
 
 
 def evaluate(scores: Sequence[Score], rows: Rows) -> Floats:
-    """Return the scores of each row, a line for each score; what several look at is taken once."""
+    """Return the scores of each row, one line per score; shared views are computed once."""
     totals = np.zeros((len(scores), len(rows)))
 
     def add(first: int, last: int) -> None:
         for start in range(first, last, TUNING.block_rows):
-            some = slice(start, min(last, start + TUNING.block_rows))
-            block = Block(rows[some])
+            part = slice(start, min(last, start + TUNING.block_rows))
+            block = Block(rows[part])
             for score, total in zip(scores, totals, strict=True):
                 for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
-                    step.add(block.of(view.take), weight, total[some])
+                    step.add(block.of(view.take), weight, total[part])
 
     run_in_parallel(add, len(rows), TUNING.block_rows, cores())
     return totals
@@ -55,21 +55,21 @@ def evaluate(scores: Sequence[Score], rows: Rows) -> Floats:
 
 @dataclass(frozen=True)
 class Proposal:
-    """An event that was learned: on which side it happens, and its expected bound."""
+    """A learned event: its score and threshold, its counts, and its expected bound."""
 
     score: Score
     event: Event
     cut: float  # The threshold of the score.
-    swapped: bool  # It is meant to happen at the second data set, where the score is below.
+    swapped: bool  # Whether it is "below", and likelier at the second data set.
     expected_bound: float
-    hits: tuple[float, float]  # How often it happened where it is meant to, and at the other.
-    shares: tuple[float, float]  # How often it does as a smooth curve has it.
-    off: float  # By how much the curve is off, as a standard error of its logarithms.
-    cost: float  # The part of its expected bound that was taken off, because it is not simple.
+    hits: tuple[float, float]  # Counts at the data set where it is likelier, and at the other.
+    shares: tuple[float, float]  # The same as frequencies of a smooth curve.
+    misfit: float  # Standard error of the logarithm of the curve.
+    cost: float  # Fraction of the expected bound that was subtracted for complexity.
     rare: bool = False
 
     def holds(self, value: Floats) -> Flags:
-        """Tell of each value of the score whether the event happened."""
+        """Return for each value of the score whether the event happened."""
         return _is_beyond(value, self.cut, swapped=self.swapped)
 
 
@@ -86,33 +86,33 @@ def thresholds(
     seen: tuple[Floats, Floats, Floats],
     estimator: BoundEstimator,
     *,
-    some: bool = False,
+    several: bool = False,
 ) -> list[Proposal]:
-    """Return the best threshold of a score for each of the two data sets.
+    """Return the event with the best threshold of a score, for each of the two data sets.
 
-    `seen` is what the score was in some releases, and how often each was seen at either data set.
-    If some are asked for, those of rarer events as well, and of likelier ones: where there are many
-    thresholds, that of a rare event may look best by chance.
+    `seen` has values of the score, and their counts at either data set. With `several`, rarer and
+    likelier events are returned as well: among many thresholds, a rare event may look best by
+    chance.
     """
-    values, often0, often1 = seen
-    cuts, few = _cuts(values, often0 + often1)
-    n = int(often0.sum())
-    above, below = sides(cuts, values, often0, often1)
-    upper, lower, off = _fit_curve(cuts, below[0], below[1], n, few=few)
+    values, count0, count1 = seen
+    cuts, few = _cuts(values, count0 + count1)
+    n = int(count0.sum())
+    above, below = sides(cuts, values, count0, count1)
+    upper, lower, misfit = _fit_curve(cuts, below[0], below[1], n, few=few)
     cost = TUNING.complexity_cost * _complexity(score)
-    steps = (TUNING.rarer_events, 0 if few else TUNING.likelier_events) if some else (0, 0)
-    found: list[Proposal] = []
+    steps = (TUNING.rarer_events, 0 if few else TUNING.likelier_events) if several else (0, 0)
+    events: list[Proposal] = []
     for swapped, hits, shares in ((False, above, upper), (True, below[::-1], lower[::-1])):
-        for i, expected, rare in _best_cuts(hits, shares, n, estimator, off, steps):
+        for i, expected, rare in _best_cuts(hits, shares, n, estimator, misfit, steps):
             cut = cuts[i]
             words = _words(score, cut, swapped=swapped)
             event = Event(words, partial(_happens, score, cut, swapped))
             worth = expected - cost * abs(expected)
             counted, smooth = ((float(x[0][i]), float(x[1][i])) for x in (hits, shares))
-            found.append(
-                Proposal(score, event, cut, swapped, worth, counted, smooth, off, cost, rare)
+            events.append(
+                Proposal(score, event, cut, swapped, worth, counted, smooth, misfit, cost, rare)
             )
-    return found
+    return events
 
 
 def _best_cuts(
@@ -120,58 +120,64 @@ def _best_cuts(
     shares: Sequence[Floats],
     n: int,
     estimator: BoundEstimator,
-    off: float,
+    misfit: float,
     steps: tuple[int, int],
 ) -> list[tuple[int, float, bool]]:
-    """Return the places of the best thresholds, their expected bounds, and whether it is rare."""
+    """Return (index, expected bound, whether the event is rare) for the best thresholds."""
     hits0, hits1 = hits
     usual = np.maximum(
         estimator.expected_bounds(hits0, hits1, n),
-        _shrink_to_curve(hits, shares, n, estimator, off),
+        _shrink_to_curve(hits, shares, n, estimator, misfit),
     )
     chosen = [(i, float(usual[i]), False) for i in _ladder(usual, hits0, steps)]
-    # An event of few releases is not seen often enough to be clear: it has a place of its own.
-    seldom = (hits0 <= TUNING.rare_share * n) & (hits0 >= TUNING.least_rare_hits)
+    # The bound of a rare event is uncertain: so the best one is kept in addition.
+    is_rare = (hits0 <= TUNING.rare_share * n) & (hits0 >= TUNING.least_rare_hits)
     rare = np.full(len(hits0), -1.0)
     fixed = replace(estimator, chance=TUNING.chance)
-    rare[seldom] = fixed.expected_bounds(hits0[seldom], hits1[seldom], n)
+    rare[is_rare] = fixed.expected_bounds(hits0[is_rare], hits1[is_rare], n)
     if rare.max() > usual.max():
         chosen.append((int(rare.argmax()), float(rare.max()), True))
     return chosen
 
 
-def each_once(found: Iterable[Proposal]) -> list[Proposal]:
-    """Return proposals in the order of their expected bounds, each event once.
+def drop_duplicates(proposals: Iterable[Proposal]) -> list[Proposal]:
+    """Return each event once, with the largest expected bound first.
 
     Events with equal counts are the same event of several scores: the simplest has the largest
-    bound. Rare events may have equal counts by chance.
+    bound. Rare events may have equal counts by chance, so all of them are kept.
     """
     first: dict[Hashable, Proposal] = {}
-    for one in sorted(found, key=lambda proposal: -proposal.expected_bound):
-        first.setdefault(id(one) if one.rare else (one.swapped, one.hits), one)
+    for proposal in sorted(proposals, key=lambda proposal: -proposal.expected_bound):
+        key = id(proposal) if proposal.rare else (proposal.swapped, proposal.hits)
+        first.setdefault(key, proposal)
     return list(first.values())
 
 
-def expect(found: Sequence[Proposal], hits: Floats, n: int, estimator: BoundEstimator) -> Floats:
-    """Return what events expected_bound by how often each happened in n other releases of both."""
+def expect(
+    proposals: Sequence[Proposal], hits: Floats, n: int, estimator: BoundEstimator
+) -> Floats:
+    """Return the expected bounds of events, given their hits in n fresh releases each."""
     hits0, hits1 = hits.T
-    shares = np.array([one.shares for one in found]).T
-    off = np.array([one.off for one in found])
-    drawn = _shrink_to_curve((hits0, hits1), (shares[0], shares[1]), n, estimator, off, hope=0.0)
-    # The better of two guesses would be that of chance, where one of many events is chosen.
-    expected = np.where(drawn > -np.inf, drawn, estimator.expected_bounds(hits0, hits1, n))
-    return np.asarray(expected - np.array([one.cost for one in found]) * np.abs(expected))
+    shares = np.array([proposal.shares for proposal in proposals]).T
+    misfits = np.array([proposal.misfit for proposal in proposals])
+    cost = np.array([proposal.cost for proposal in proposals])
+    smooth = _shrink_to_curve(
+        (hits0, hits1), (shares[0], shares[1]), n, estimator, misfits, hope=0.0
+    )
+    # The larger of both estimates would favour luck, because one of many events is chosen.
+    bounds = np.where(smooth > -np.inf, smooth, estimator.expected_bounds(hits0, hits1, n))
+    return np.asarray(bounds - cost * np.abs(bounds))
 
 
-def leading(found: Sequence[Proposal], n: int) -> list[Proposal]:
-    """Return the n best proposals, and n/2 of rare events, whose expected bound is less certain."""
-    usual = [proposal for proposal in found if not proposal.rare]
-    rare = [proposal for proposal in found if proposal.rare]
+def best_proposals(proposals: Sequence[Proposal], n: int) -> list[Proposal]:
+    """Return the first n proposals, and n/2 of rare events, whose bound is less certain."""
+    usual = [proposal for proposal in proposals if not proposal.rare]
+    rare = [proposal for proposal in proposals if proposal.rare]
     return [*usual[:n], *rare[: max(1, n // 2)]]
 
 
 def _complexity(score: Score) -> int:
-    """Return how many simple views a score costs as much as."""
+    """Return the cost of a score, in simple views."""
     kinds = {view.kind for view in score.views}
     overlap = len(kinds) > 1 and kinds != set(SIDES)
     total = sum(TUNING.free_cost_factor if step.free else 1 for step in score.steps)
@@ -180,47 +186,48 @@ def _complexity(score: Score) -> int:
     return (TUNING.overlap_cost_factor if overlap else 1) * total
 
 
-def _cuts(score: Floats, often: Floats) -> tuple[Floats, bool]:
-    """Return thresholds to try: all where they are few, else closer ones for rarer events."""
-    some = slice(None, None, -(-len(score) // TUNING.threshold_sample))
-    order = np.argsort(score[some])
-    s, total = score[some][order], often[some][order].cumsum()
-    cuts = s[np.append(True, s[1:] != s[:-1])]
+def _cuts(score: Floats, repeats: Floats) -> tuple[Floats, bool]:
+    """Return thresholds to try, denser in the tails, and whether they are all distinct scores."""
+    sample = slice(None, None, -(-len(score) // TUNING.threshold_sample))
+    order = np.argsort(score[sample])
+    ordered, total = score[sample][order], repeats[sample][order].cumsum()
+    cuts = ordered[np.append(True, ordered[1:] != ordered[:-1])]
     if len(cuts) <= TUNING.thresholds:
         return cuts, True
     shares = tail_shares(TUNING.threshold_log_odds, TUNING.thresholds)
-    return np.unique(s[np.searchsorted(total[:-1], shares * total[-1])]), False
+    return np.unique(ordered[np.searchsorted(total[:-1], shares * total[-1])]), False
 
 
 def _ladder(expected: Floats, hits: Floats, steps: tuple[int, int]) -> list[int]:
-    """Return the place of the best, then of the best that is rarer than the last, in some steps.
+    """Return the indices of the best event, of rarer and then of likelier ones.
 
-    Then from the best again, of the best that is likelier than the last.
+    Each is the best of those that are rarer, or likelier, than the last; `steps` has the number of
+    rarer and of likelier ones.
     """
-    places = np.flatnonzero(expected > -np.inf)
-    if not len(places):
+    finite = np.flatnonzero(expected > -np.inf)
+    if not len(finite):
         return []
-    found = [int(places[expected[places].argmax()])]
+    chosen = [int(finite[expected[finite].argmax()])]
     for count, sign in zip(steps, (1, -1), strict=True):
-        last = found[0]
+        last = chosen[0]
         for _ in range(count):
-            left = places[sign * hits[places] < sign * TUNING.event_step**sign * hits[last]]
-            if not len(left):
+            beyond = finite[sign * hits[finite] < sign * TUNING.event_step**sign * hits[last]]
+            if not len(beyond):
                 break
-            last = int(left[expected[left].argmax()])
-            found.append(last)
-    return found
+            last = int(beyond[expected[beyond].argmax()])
+            chosen.append(last)
+    return chosen
 
 
 def _fit_curve(
     cuts: Floats, below0: Floats, below1: Floats, n: int, *, few: bool
 ) -> tuple[list[Floats], list[Floats], float]:
-    """Return the shares of both data sets above and below cuts, as a logistic curve has them.
+    """Return the shares of both data sets above and below cuts, from a logistic curve.
 
-    And by how much the curve is off, as a standard error of its logarithms.
+    The third result is the misfit of the curve, as a standard error of its logarithms.
 
-    A score is meant to be a likelihood ratio. How far it is one, up to a factor, all releases tell
-    together, and so they tell of the rare ones as well. `few` says that there is no other score.
+    A score estimates a likelihood ratio. All releases together show how good it is, up to a factor,
+    and so they inform about rare events as well. `few`: the cuts are all distinct scores.
     """
     # Cell i has the scores from cut i up to the next.
     c0, c1 = (np.diff(np.append(below, n)) for below in (below0, below1))
@@ -228,19 +235,19 @@ def _fit_curve(
     cells = [(c0 + c1) * part / n for part in (share, 1 - share)]
     upper = [np.append(cell[::-1].cumsum()[::-1], 0.0) for cell in cells]
     lower = [np.append(0.0, cell.cumsum())[:-1] for cell in cells]
-    off = _misfit(c0, c1, share)
-    return [part[1:] if few else part[:-1] for part in upper], lower, off
+    misfit = _misfit(c0, c1, share)
+    return [part[1:] if few else part[:-1] for part in upper], lower, misfit
 
 
 def _misfit(c0: Floats, c1: Floats, share: Floats) -> float:
-    """Return how far counts are from a curve, beyond what chance explains, in groups of cells."""
+    """Return the distance of counts from a curve beyond chance, in groups of cells."""
     below = (c0 + c1).cumsum()
     groups = TUNING.curve_groups
     starts = np.unique(np.searchsorted(below, below[-1] * np.arange(groups) / groups, "right"))
     seen0, seen, expected = (np.add.reduceat(x, starts) for x in (c0, c0 + c1, (c0 + c1) * share))
     variance = np.maximum(expected * (1 - expected / seen), 1e-9)
     chi_squared = ((seen0 - expected) ** 2 / variance).mean()
-    # Its own standard error is put down to the curve: few groups say little.
+    # The standard error of the mean is added to the misfit, because few groups are inconclusive.
     excess = max(0.0, chi_squared - 1) + np.sqrt(2 / len(starts))
     return float(np.sqrt(excess * (1 / variance).mean()))
 
@@ -250,42 +257,42 @@ def _shrink_to_curve(
     shares: Sequence[Floats],
     n: int,
     estimator: BoundEstimator,
-    off: float | Floats,
+    misfit: float | Floats,
     *,
     hope: float = 0.5,
 ) -> Floats:
-    """Return what events expected_bound whose ratios are drawn to smooth ones, the rarer the more.
+    """Return expected bounds of events, with ratios shrunk to a smooth curve, rare ones the most.
 
-    Besides a part of a smooth ratio, `off` is by how much it may be off. Where it is larger than
-    what was seen, it is off by the difference, and taken to be larger by `hope` standard errors of
-    that at most.
+    `misfit` is a standard error of the curve, in addition to a fraction of its ratio. Where the
+    curve exceeds the counted ratio, the difference counts as a further error. The result exceeds
+    the counted ratio by at most `hope` of its standard errors.
     """
     seen = (np.minimum(*hits) >= TUNING.least_curve_hits) & (np.minimum(*shares) > 0)
     h0, h1, p0, p1 = (np.where(seen, x, 1.0) for x in (*hits, *shares))
     counted, smooth = np.log(h0 / h1), np.log(p0 / p1)
     mass = (h0 + h1) / n
     trust = TUNING.curve_error * np.maximum(1.0, np.sqrt(2 / (TUNING.curve_groups * mass)))
-    by_counts, by_model = 1 / h0 + 1 / h1, (trust * smooth) ** 2 + off**2 + 1e-12
+    by_counts, by_model = 1 / h0 + 1 / h1, (trust * smooth) ** 2 + misfit**2 + 1e-12
     weight = by_counts / (by_counts + by_model)
     ratio = np.minimum(
         (1 - weight) * counted + weight * smooth, counted + hope * np.sqrt(by_counts)
     )
-    apart = weight * np.maximum(0.0, smooth - counted)
-    spread = np.sqrt(by_counts * by_model / (by_counts + by_model) + apart**2)
+    excess = weight * np.maximum(0.0, smooth - counted)
+    spread = np.sqrt(by_counts * by_model / (by_counts + by_model) + excess**2)
     share = special.expit(ratio)
-    likely = [np.minimum(1.0, mass * part) for part in (share, 1 - share)]
-    expected = estimator.expects(likely[0], likely[1], spread)
+    p0, p1 = (np.minimum(1.0, mass * part) for part in (share, 1 - share))
+    expected = estimator.bounds_of(p0, p1, spread)
     return np.where(seen, expected, -np.inf)
 
 
 def _words(score: Score, threshold: float, *, swapped: bool) -> str:
-    """Say when a score is beyond its threshold."""
+    """Describe in words when a score is beyond its threshold."""
     if len(score.views) > 1:
-        leading = sorted(zip(score.weights, score.views, strict=True), key=lambda p: -abs(p[0]))
-        names = ", ".join(view.words for _, view in leading[:_NAMED])
-        more = f" and {len(leading) - _NAMED} more" if len(leading) > _NAMED else ""
+        by_weight = sorted(zip(score.weights, score.views, strict=True), key=lambda p: -abs(p[0]))
+        names = ", ".join(view.words for _, view in by_weight[:_NAMED])
+        rest = f" and {len(by_weight) - _NAMED} more" if len(by_weight) > _NAMED else ""
         side = "below" if swapped else "above"
-        return f"a likelihood ratio of {names}{more} is {side} {np.exp(threshold):.4g}"
+        return f"a likelihood ratio of {names}{rest} is {side} {np.exp(threshold):.4g}"
     view, step = score.views[0], score.steps[0]
     inside = _is_beyond(step.ratios, threshold, swapped=swapped)
     if view.coded:
@@ -294,52 +301,52 @@ def _words(score: Score, threshold: float, *, swapped: bool) -> str:
 
 
 def ranges(edges: Floats, inside: Flags, text: Text = no_text, *, gaps: bool = True) -> str:
-    """Say in words which cells between edges are meant.
+    """Describe in words which cells between edges are inside.
 
-    A number that is a text's is called by that; `gaps` says that something may be missing.
+    A code is described by its text; `gaps`: a number may be missing.
 
     >>> ranges(np.array([1.0, np.nextafter(1.0, 2.0), 5.0, np.inf]),
     ...        np.array([False, True, False, True, False]))
     '1 or at least 5'
     """
     texts = _texts(edges, text)
-    said = [name for i, name in texts.items() if inside[i]]
-    edges, left = _numbers(edges, inside, sorted(texts))
-    left[-1] &= gaps
-    left[0] &= len(edges) > 1 or not texts  # Between texts there is nothing.
-    for low, high in borders_of(edges, left):
-        many = text(low) or text(high)
-        said.append("one of many texts" if many else _range(low, high))
-    if len(said) > _NAMED:
-        return f"one of {len(said)}, such as {said[0]}"
-    return " or ".join(dict.fromkeys(said)) or "never"
+    described = [name for i, name in texts.items() if inside[i]]
+    edges, inside = _drop_text_cells(edges, inside, sorted(texts))
+    inside[-1] &= gaps
+    inside[0] &= len(edges) > 1 or not texts  # There are no numbers between texts.
+    for low, high in borders_of(edges, inside):
+        is_text = text(low) or text(high)
+        described.append("one of many texts" if is_text else _range(low, high))
+    if len(described) > _NAMED:
+        return f"one of {len(described)}, such as {described[0]}"
+    return " or ".join(dict.fromkeys(described)) or "never"
 
 
-def _numbers(edges: Floats, inside: Flags, texts: Sequence[int]) -> tuple[Floats, Flags]:
-    """Leave out the cells of texts: what is before one and what is after become one cell."""
-    left = inside.copy()
+def _drop_text_cells(edges: Floats, inside: Flags, texts: Sequence[int]) -> tuple[Floats, Flags]:
+    """Remove the cells of texts, and merge the cells before and after each into one."""
+    merged = inside.copy()
     for i in texts:
-        left[i + 1] &= left[i - 1]
-    gone = [j for i in texts for j in (i - 1, i)]
-    return np.delete(edges, gone), np.delete(left, gone)
+        merged[i + 1] &= merged[i - 1]
+    dropped = [j for i in texts for j in (i - 1, i)]
+    return np.delete(edges, dropped), np.delete(merged, dropped)
 
 
 def _texts(edges: Floats, text: Text) -> dict[int, str]:
-    """Return the cells that have one text alone, with it."""
-    alone = np.flatnonzero(edges[1:] == np.nextafter(edges[:-1], np.inf))
-    named = {int(i) + 1: text(float(edges[i])) for i in alone}
-    return {i: name for i, name in named.items() if name is not None}
+    """Return the text of each cell that holds exactly one text."""
+    singles = np.flatnonzero(edges[1:] == np.nextafter(edges[:-1], np.inf))
+    names = {int(i) + 1: text(float(edges[i])) for i in singles}
+    return {i: name for i, name in names.items() if name is not None}
 
 
 def borders_of(edges: Floats, inside: Flags) -> list[tuple[float, float]]:
-    """Return the ends of the ranges of cells that are meant: NaN is the end of the last cell."""
+    """Return the ends of each range of cells inside; NaN is the end of the last cell."""
     ends = np.concatenate([[-np.inf], edges, [np.nan]])
     marks = np.flatnonzero(np.diff(np.concatenate([[False], inside, [False]]).astype(np.int8)))
     return [(float(ends[start]), float(ends[end])) for start, end in marks.reshape(-1, 2)]
 
 
 def _range(low: float, high: float) -> str:
-    """Say what lies in [low, high); NaN is the end of all numbers, and of what is missing."""
+    """Describe the range [low, high) in words; with NaN as `high` it includes missing numbers."""
     if high == np.nextafter(low, np.inf):
         return f"{low:.6g}"
     if low == np.inf:
@@ -351,8 +358,8 @@ def _range(low: float, high: float) -> str:
     return below if low == -np.inf else f"{above} and {below}"
 
 
-def _border(edge: float, words: str, beside: str) -> str:
-    """Name an edge, or the number that it lies just above of."""
+def _border(edge: float, words: str, words_before: str) -> str:
+    """Name an edge, or the number just below it if that is shorter."""
     before = float(np.nextafter(edge, -np.inf))
-    just = len(repr(before)) < len(repr(float(edge)))
-    return f"{beside} {before:.6g}" if just else f"{words} {edge:.6g}"
+    is_shorter = len(repr(before)) < len(repr(float(edge)))
+    return f"{words_before} {before:.6g}" if is_shorter else f"{words} {edge:.6g}"

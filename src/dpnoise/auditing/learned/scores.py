@@ -1,8 +1,8 @@
 """Likelihood ratios learned from releases: step functions of one number, and weighted sums of them.
 
-A number falls into a cell, and each cell has the logarithm of how much more often it was seen at
-one data set than at the other. A sum over several numbers is the exact likelihood ratio where they
-are independent (naive Bayes); elsewhere the weights are those of a logistic regression.
+Each number falls into a cell, and each cell has a log likelihood ratio: the logarithm of its
+frequency at one data set over that at the other. A sum over several numbers is the exact ratio if
+they are independent (naive Bayes). Otherwise a logistic regression gives the weights.
 """
 
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ from dpnoise.kernels import compiled
 
 Cells = NDArray[np.uint16]
 
-_PLACES: Final = TUNING.lookup_intervals  # A constant of the module, as Numba needs it.
+_INTERVALS: Final = TUNING.lookup_intervals  # Numba needs a constant of the module.
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: Fibonacci hashing.
 
 
 @dataclass(frozen=True)
 class Steps:
-    """A step function: what lies between two edges has one logarithm of a likelihood ratio.
+    """A step function: one log likelihood ratio for each cell between two edges.
 
-    `free` says that the ratios were learned cell by cell, so that chance has more to say in them;
-    `together`, that those of codes which differ by less than this rise or fall together.
+    `free`: each ratio was learned separately, and depends more on chance than monotone ones.
+    `together`: the ratios of codes that differ by less than this only rise or only fall.
     """
 
     edges: Floats
@@ -39,7 +39,7 @@ class Steps:
     def add(
         self, x: NDArray[np.floating] | NDArray[np.int16], weight: float, total: Floats
     ) -> None:
-        """Add the weighted ratio of each number to its total; a NaN has that of the last cell."""
+        """Add the weighted ratio of each number to its total; NaN is in the last cell."""
         if x.dtype == np.int16:
             _add(np.ascontiguousarray(x).view(np.uint16), self._of_integers, weight, total)
         else:
@@ -47,84 +47,86 @@ class Steps:
 
     @cached_property
     def _of_integers(self) -> Floats:
-        """The ratios of all integers of 16 bits, those below zero at the end."""
-        every = np.arange(1 << 16, dtype=np.uint16).view(np.int16)
-        return np.asarray(self.ratios[cells_of(self.edges, every)])
+        """The ratios of all 16-bit integers, with the negative ones at the end."""
+        integers = np.arange(1 << 16, dtype=np.uint16).view(np.int16)
+        return np.asarray(self.ratios[cells_of(self.edges, integers)])
 
 
 def cells_of(edges: Floats, x: NDArray[np.floating] | NDArray[np.int16]) -> Cells:
-    """Return the cell of each number: how many edges it is not below; a NaN is in the last one.
+    """Return the cell of each number: the number of edges up to it. NaN is in the last cell.
 
     >>> cells_of(np.array([0.0, 1.0, np.inf]), np.array([-5.0, -0.0, 0.5, 1.0, np.inf, np.nan]))
     array([0, 1, 1, 2, 3, 3], dtype=uint16)
     """
     numbers = np.ascontiguousarray(x, dtype=np.float64)
-    low, scale, starts, keys, known, shift = _index(edges.tobytes())
-    places, cells = _places(numbers, low, scale), np.empty(len(numbers), dtype=np.uint16)
-    _find(numbers, places, edges, starts, keys, known, shift, cells)
+    low, scale, starts, keys, key_cells, shift = _index(edges.tobytes())
+    intervals, cells = _intervals_of(numbers, low, scale), np.empty(len(numbers), dtype=np.uint16)
+    _find_cells(numbers, intervals, edges, starts, keys, key_cells, shift, cells)
     return cells
 
 
 @lru_cache(maxsize=128)
 def _index(edges: bytes) -> tuple[float, float, Cells, Floats, Cells, np.uint64]:
-    """Return what tells the cell of most numbers at once.
+    """Return lookup tables that find the cell of most numbers in one step.
 
-    Places of one width divide the numbers from one edge to another, so that a number is only held
-    against the edges at its place, if there are any: those below are known. And a hash table has
-    the numbers that have cells of their own.
+    Intervals of equal width divide the range of the edges. A number is compared only with the edges
+    in its interval, because the number of edges below is known. A hash table has the cells of
+    single numbers.
     """
     numbers = np.frombuffer(edges)
-    few = int(TUNING.lookup_tail * len(numbers))
-    low, high = numbers[few], numbers[max(few, len(numbers) - 2 - few)]
+    tail = int(TUNING.lookup_tail * len(numbers))
+    low, high = numbers[tail], numbers[max(tail, len(numbers) - 2 - tail)]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        scale = np.divide(_PLACES, high - low)
-    held = np.bincount(_places(numbers, low, scale), minlength=_PLACES + 2)
-    starts = np.append(0, held.cumsum()).astype(np.uint16)
-    alone = np.flatnonzero(np.nextafter(numbers[:-1], np.inf) == numbers[1:])
-    bits = (TUNING.hash_slots * len(alone) + 1).bit_length()
+        scale = np.divide(_INTERVALS, high - low)
+    edges_in = np.bincount(_intervals_of(numbers, low, scale), minlength=_INTERVALS + 2)
+    starts = np.append(0, edges_in.cumsum()).astype(np.uint16)
+    singles = np.flatnonzero(np.nextafter(numbers[:-1], np.inf) == numbers[1:])
+    bits = (TUNING.hash_slots * len(singles) + 1).bit_length()
     shift = np.uint64(64 - bits)
-    slots = (numbers[alone].view(np.uint64) * _FACTOR) >> shift
-    keys, known = np.full(1 << bits, np.nan), np.zeros(1 << bits, dtype=np.uint16)
-    keys[slots], known[slots] = numbers[alone], alone + 1
-    return float(low), float(scale), starts, keys, known, shift
+    slots = (numbers[singles].view(np.uint64) * _FACTOR) >> shift
+    keys, cells = np.full(1 << bits, np.nan), np.zeros(1 << bits, dtype=np.uint16)
+    keys[slots], cells[slots] = numbers[singles], singles + 1
+    return float(low), float(scale), starts, keys, cells, shift
 
 
-def _places(numbers: Floats, low: float, scale: float) -> NDArray[np.int32]:
-    """Return the place of each number: larger ones have no lower, a NaN has the last."""
-    places = np.empty(len(numbers), dtype=np.int32)
-    _place(numbers, low, scale, places)
-    return places
+def _intervals_of(numbers: Floats, low: float, scale: float) -> NDArray[np.int32]:
+    """Return the interval of each number, in increasing order; NaN is in the last one."""
+    intervals = np.empty(len(numbers), dtype=np.int32)
+    _find_intervals(numbers, low, scale, intervals)
+    return intervals
 
 
 @compiled
-def _place(numbers: Floats, low: float, scale: float, places: NDArray[np.int32]) -> None:
+def _find_intervals(
+    numbers: Floats, low: float, scale: float, intervals: NDArray[np.int32]
+) -> None:
     for i in range(numbers.size):
-        place = (numbers[i] - low) * scale
-        place = place if place > 0 else 0.0
-        place = place if place < _PLACES else float(_PLACES)
-        is_number = numbers[i] == numbers[i]  # A NaN is not.
-        places[i] = np.int32(place) if is_number else np.int32(_PLACES + 1)
+        interval = (numbers[i] - low) * scale
+        interval = interval if interval > 0 else 0.0
+        interval = interval if interval < _INTERVALS else float(_INTERVALS)
+        is_number = numbers[i] == numbers[i]  # False only for NaN.
+        intervals[i] = np.int32(interval) if is_number else np.int32(_INTERVALS + 1)
 
 
 @compiled
-def _find(
+def _find_cells(
     numbers: Floats,
-    places: NDArray[np.int32],
+    intervals: NDArray[np.int32],
     edges: Floats,
     starts: Cells,
     keys: Floats,
-    known: Cells,
+    key_cells: Cells,
     shift: np.uint64,
     cells: Cells,
 ) -> None:
     words = numbers.view(np.uint64)
     for i in range(numbers.size):
         number = numbers[i]
-        first, last = np.intp(starts[places[i]]), np.intp(starts[places[i] + 1])
+        first, last = np.intp(starts[intervals[i]]), np.intp(starts[intervals[i] + 1])
         if first < last:
             slot = (words[i] * _FACTOR) >> shift
             if keys[slot] == number:
-                first = last = np.intp(known[slot])
+                first = last = np.intp(key_cells[slot])
             while first < last:
                 middle = (first + last) >> 1
                 if number < edges[middle]:
@@ -141,24 +143,24 @@ def _add(cells: Cells, ratios: Floats, weight: float, total: Floats) -> None:
 
 
 def tail_shares(log_odds: float, count: int) -> Floats:
-    """Return shares at equal steps of their log odds, closer together where few are beyond."""
+    """Return probabilities at equal steps of their log odds, which are denser in the tails."""
     return np.asarray(special.expit(np.linspace(-log_odds, log_odds, count)))
 
 
-def edges_of(x: Floats, often: Floats, *shares: Floats) -> list[Floats]:
-    """Return edges that give each frequent number a cell, and divide the others by shares of them.
+def edges_of(x: Floats, repeats: Floats, *shares: Floats) -> list[Floats]:
+    """Return edges with a cell for each frequent number, and cells at quantiles of the others.
 
-    `often` says how often each number was seen. For each list of shares there are edges.
+    `repeats` has the count of each number. Each list of quantile levels in `shares` gives edges.
 
     >>> edges_of(np.array([1.0, 2.0]), np.array([1.0, 2.0]), np.array([0.5]))[0].tolist()
     [1.0, 1.0000000000000002, 2.0, 2.0000000000000004, inf]
     """
     finite = np.isfinite(x)
-    values, seen = _seen(x[finite], often[finite])
-    return [_some_edges(values, seen, some) for some in shares]
+    values, seen = _distinct_numbers(x[finite], repeats[finite])
+    return [_edges_by_shares(values, seen, levels) for levels in shares]
 
 
-def _some_edges(values: Floats, seen: Floats, shares: Floats) -> Floats:
+def _edges_by_shares(values: Floats, seen: Floats, shares: Floats) -> Floats:
     most = TUNING.numbers_with_cells
     if len(values) <= most:
         return _edges(values)
@@ -172,22 +174,22 @@ def _some_edges(values: Floats, seen: Floats, shares: Floats) -> Floats:
     return _edges(values[frequent], cuts)
 
 
-def edges_of_codes(x: Floats, often: Floats) -> Floats:
-    """Return edges that give each of the most frequent codes a cell of its own."""
-    values, seen = _seen(x, often)
+def edges_of_codes(x: Floats, repeats: Floats) -> Floats:
+    """Return edges with a separate cell for each of the most frequent codes."""
+    values, seen = _distinct_numbers(x, repeats)
     frequent = np.argsort(-seen, kind="stable")[: TUNING.codes_with_cells]
     return _edges(np.sort(values[frequent]))
 
 
-def _seen(x: Floats, often: Floats) -> tuple[Floats, Floats]:
-    """Return the different numbers, and how often each was seen."""
-    if (often == 1).all():  # Without weights there is less to be sorted.
+def _distinct_numbers(x: Floats, repeats: Floats) -> tuple[Floats, Floats]:
+    """Return the distinct numbers, and the count of each."""
+    if (repeats == 1).all():  # Without weights, np.unique is faster.
         values, seen = np.unique(x, return_counts=True)
         return values, seen.astype(np.float64)
     order = np.argsort(x, kind="stable")
     ordered = x[order]
     first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(x)])
-    return ordered[first], np.add.reduceat(often[order], first) if len(x) else often[:0]
+    return ordered[first], np.add.reduceat(repeats[order], first) if len(x) else repeats[:0]
 
 
 def _edges(points: Floats, cuts: Floats | None = None) -> Floats:
@@ -196,7 +198,7 @@ def _edges(points: Floats, cuts: Floats | None = None) -> Floats:
 
 
 def steps(edges: Floats, c0: Floats, c1: Floats, together: int = 0) -> Steps:
-    """Learn the ratio of each cell by itself, drawn to zero by its own standard error.
+    """Learn the ratio of each cell separately, shrunk towards zero by its standard error.
 
     Each cell was seen c0 times at one data set, and c1 times at the other. The ratios of codes that
     differ by less than `together` only rise or only fall.
@@ -204,7 +206,7 @@ def steps(edges: Floats, c0: Floats, c1: Floats, together: int = 0) -> Steps:
     all0, all1 = c0.sum(), c1.sum()
     if together:
         c0, c1 = c0.copy(), c1.copy()
-        # Every other cell is a code's, as `edges_of_codes` has them.
+        # Every other cell is a code's cell, as `edges_of_codes` makes them.
         codes = np.arange(1, len(edges), 2)
         for group in np.split(codes, 1 + np.flatnonzero(np.diff(edges[codes - 1]) >= together)):
             c0[group], c1[group] = _pool_monotone(c0[group], c1[group])
@@ -215,10 +217,10 @@ def steps(edges: Floats, c0: Floats, c1: Floats, together: int = 0) -> Steps:
 
 
 def rising_steps(edges: Floats, c0: Floats, c1: Floats) -> Steps:
-    """Learn ratios that only rise or only fall: neighbours that do not are pooled.
+    """Learn monotone ratios: neighbouring cells that violate the order are pooled.
 
-    Pooling (Ayer and others 1955) finds the likeliest such ratios, so that few releases suffice for
-    fine cells. A plain threshold of a number is what it mostly comes to.
+    Pooling (Ayer and others 1955) gives the monotone ratios of maximum likelihood, so that few
+    releases suffice for fine cells. The best event is then mostly a threshold of the number.
     """
     pooled0, pooled1 = _pool_monotone(c0, c1)
     ratios = np.log((pooled0 + 0.5) / (pooled1 + 0.5)) + np.log(c1.sum() / c0.sum())
@@ -232,51 +234,51 @@ def relearn_steps(step: Steps, c0: Floats, c1: Floats) -> Steps:
     return steps(step.edges, c0, c1, step.together)
 
 
-def counts(edges: Floats, cells: Cells, often0: Floats, often1: Floats) -> tuple[Floats, Floats]:
-    """Return how often each cell was seen at one data set and at the other."""
+def counts(edges: Floats, cells: Cells, count0: Floats, count1: Floats) -> tuple[Floats, Floats]:
+    """Return the count of each cell at one data set and at the other."""
     c0, c1 = np.zeros((2, len(edges) + 1))
-    _count(cells, often0, often1, c0, c1)
+    _count(cells, count0, count1, c0, c1)
     return c0, c1
 
 
 @compiled
-def _count(cells: Cells, often0: Floats, often1: Floats, c0: Floats, c1: Floats) -> None:
+def _count(cells: Cells, count0: Floats, count1: Floats, c0: Floats, c1: Floats) -> None:
     for i in range(cells.size):
-        c0[cells[i]] += often0[i]
-        c1[cells[i]] += often1[i]
+        c0[cells[i]] += count0[i]
+        c1[cells[i]] += count1[i]
 
 
 def sides(
-    cuts: Floats, score: Floats, often0: Floats, often1: Floats
+    cuts: Floats, score: Floats, count0: Floats, count1: Floats
 ) -> tuple[list[Floats], list[Floats]]:
-    """Return how often a score was seen above and below each of some cuts, at either data set.
+    """Return the counts of scores above and below each cut, at either data set.
 
     >>> sides(np.array([2.0]), np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0]), np.zeros(3))
     ([array([4.]), array([0.])], [array([1.]), array([0.])])
     """
     edges = _edges(cuts)
-    seen = [c.cumsum() for c in counts(edges, cells_of(edges, score), often0, often1)]
+    seen = [c.cumsum() for c in counts(edges, cells_of(edges, score), count0, count1)]
     at, after = np.searchsorted(edges, cuts), np.searchsorted(edges, np.nextafter(cuts, np.inf))
     return [c[-1] - c[after] for c in seen], [c[at] for c in seen]
 
 
 def _pool_monotone(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
-    """Pool counts until their ratios only rise, or until they only fall, whichever is likelier."""
+    """Pool counts until their ratios only rise or only fall, whichever is likelier."""
     falling = _pool_counts(c0[::-1].copy(), c1[::-1].copy())
-    either = _pool_counts(c0, c1), (falling[0][::-1], falling[1][::-1])
+    directions = _pool_counts(c0, c1), (falling[0][::-1], falling[1][::-1])
 
     def likelihood(pooled: tuple[Floats, Floats]) -> float:
         share = (pooled[0] + 0.5) / (pooled[0] + pooled[1] + 1)
         return float(c0 @ np.log(share) + c1 @ np.log1p(-share))
 
-    return max(either, key=likelihood)
+    return max(directions, key=likelihood)
 
 
 def _pool_counts(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
     """Return for each cell the counts of the block of cells that it is pooled with.
 
-    This takes 2 to 6 microseconds for 16 to 500 cells, SciPy's isotonic_regression 39 to 58. That
-    one takes no cells without counts, and splits some ties, as it compares rounded means.
+    This takes 2 to 6 microseconds for 16 to 500 cells, SciPy's isotonic_regression 39 to 58. SciPy
+    also rejects cells without counts, and splits some ties, because it compares rounded means.
     """
     pooled0, pooled1 = np.empty_like(c0), np.empty_like(c1)
     _pool(c0, c1, pooled0, pooled1, np.empty(len(c0), dtype=np.int64))
@@ -285,7 +287,7 @@ def _pool_counts(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
 
 @compiled
 def _pool(c0: Floats, c1: Floats, pooled0: Floats, pooled1: Floats, starts: Integers) -> None:
-    """Pool a cell with the block before it, while that has as large a ratio."""
+    """Pool a cell with the block before it, while the ratio of that block is not smaller."""
     blocks = 0
     for i in range(c0.size):
         at0, at1, start = c0[i], c1[i], i
@@ -296,7 +298,7 @@ def _pool(c0: Floats, c1: Floats, pooled0: Floats, pooled1: Floats, starts: Inte
         blocks += 1
     last = c0.size
     for block in range(blocks - 1, -1, -1):
-        # Blocks stand before their cells, so that none is written over before it is read.
+        # A block's index is at most that of its cells, so none is overwritten before it is read.
         at0, at1 = pooled0[block], pooled1[block]
         for i in range(starts[block], last):
             pooled0[i], pooled1[i] = at0, at1
@@ -304,9 +306,9 @@ def _pool(c0: Floats, c1: Floats, pooled0: Floats, pooled1: Floats, starts: Inte
 
 
 def fit_logistic_curve(score: Floats, c0: Floats, c1: Floats) -> Floats:
-    """Return, for cells of a score, the share of c0 in c0 + c1 as a logistic curve has it."""
-    middle = score - score.mean()
-    X = np.column_stack([middle, np.ones(len(score))])
+    """Fit a logistic curve to the share of c0 in c0 + c1; return it for each cell of a score."""
+    centred = score - score.mean()
+    X = np.column_stack([centred, np.ones(len(score))])
     w = np.zeros(2)
     for _ in range(TUNING.newton_steps):
         p = special.expit(X @ w)
@@ -316,16 +318,16 @@ def fit_logistic_curve(score: Floats, c0: Floats, c1: Floats) -> Floats:
     return np.asarray(special.expit(X @ w))
 
 
-def weights(features: Floats, often0: Floats, often1: Floats) -> Floats:
+def weights(features: Floats, count0: Floats, count1: Floats) -> Floats:
     """Fit a logistic regression, with a small penalty, and return the weights of the features."""
     X = np.column_stack([features, np.ones(len(features))])
     w, ridge = np.zeros(X.shape[1]), np.zeros(0)
     for _ in range(TUNING.newton_steps):
         slope, half = np.zeros(len(w)), np.zeros((len(w), len(w)))
-        _descend(X, often0, often1, w, slope, half)
+        _add_derivatives(X, count0, count1, w, slope, half)
         curvature = half + np.tril(half, -1).T
         if not len(ridge):
-            # Without weights, the curvature is a quarter of the sums of squares, and of X itself.
+            # At weights of zero, the curvature is a quarter of the sums of squares and products.
             squares, sums = 4 * curvature.diagonal(), 4 * curvature[-1]
             spread = np.maximum(0.0, squares - sums**2 / sums[-1])
             ridge = TUNING.ridge * spread.mean() * np.eye(len(w))
@@ -338,20 +340,20 @@ def weights(features: Floats, often0: Floats, often1: Floats) -> Floats:
 
 
 @compiled
-def _descend(
-    X: Floats, often0: Floats, often1: Floats, w: Floats, slope: Floats, half: Floats
+def _add_derivatives(
+    X: Floats, count0: Floats, count1: Floats, w: Floats, slope: Floats, half: Floats
 ) -> None:
-    """Add up the slope of a likelihood, and its curvature, up to the diagonal.
+    """Add the slope of the log likelihood, and the lower triangle of its curvature.
 
-    By itself: matrices so narrow are no quicker with BLAS, whose threads wait for each other.
+    BLAS is not faster for such narrow matrices, because its threads wait for each other.
     """
     for i in range(X.shape[0]):
         z = 0.0
         for a in range(w.size):
             z += X[i, a] * w[a]
-        p, often = 1 / (1 + np.exp(-z)), often0[i] + often1[i]
-        away, steep = often0[i] - often * p, max(often * p * (1 - p), 1e-6)
+        p, repeats = 1 / (1 + np.exp(-z)), count0[i] + count1[i]
+        residual, variance = count0[i] - repeats * p, max(repeats * p * (1 - p), 1e-6)
         for a in range(w.size):
-            slope[a] += away * X[i, a]
+            slope[a] += residual * X[i, a]
             for b in range(a + 1):
-                half[a, b] += steep * X[i, a] * X[i, b]
+                half[a, b] += variance * X[i, a] * X[i, b]

@@ -1,7 +1,7 @@
-"""The numbers that outputs are looked at through: each output one row, each view one number of it.
+"""Views: functions that take one number of an output, which is a row.
 
-A row holds the output's length and its parts: NaN where a part is missing, a code where it is no
-number. Views are chosen on a sample, and then are fixed functions of a row.
+A row holds the output's length and its parts: NaN for a missing part, a code for a part that is not
+a number. Views are chosen on a sample, and are then fixed functions of a row.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,70 +19,70 @@ from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats, Integers
 from dpnoise.kernels import compiled
 
-Rows = NDArray[np.floating]  # In float64; of small integers, in int16.
+Rows = NDArray[np.floating]  # Rows of float64; of int16 if all parts are small integers.
 Marks = NDArray[np.int32]
 Take = Callable[["Block"], Rows]
 Text = Callable[[float], str | None]
 
-# Kinds of views: those of one kind are summed up in one score.
+# Kinds of views: views of one kind are summed in one score.
 PARTS: Final = "parts"
 STEPS: Final = "differences"
 WHOLE: Final = "the whole"
 CODES: Final = "codes"
-SIDES: Final = ("parts that are numbers", "parts that are not")  # They may be independent.
+SIDES: Final = ("parts that are numbers", "parts that are not")  # The two sides may be independent.
 
-_LEAST: Final = float(np.finfo(np.float64).tiny)  # The least spread whose inverse is a number.
-_BITS: Final = np.uint64((1 << 52) - 1)  # Of a code, which a float holds exactly.
+_LEAST: Final = float(np.finfo(np.float64).tiny)  # The least spreads with a finite inverse.
+_BITS: Final = np.uint64((1 << 52) - 1)  # Mask of a code, which a float must hold exactly.
 
 
 def no_text(_code: float) -> None:
-    """Say that a number is a number."""
+    """Return None for every number: there are no codes of texts."""
 
 
 class Block:
-    """Some rows, and what was taken of them: what several views look at is taken once."""
+    """Some rows with a cache: a number that several views read is computed once."""
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
-        self._taken: dict[Take, Rows] = {}
+        self._cache: dict[Take, Rows] = {}
 
     def of(self, take: Take) -> Rows:
-        """Return what is taken of these rows."""
-        if take not in self._taken:
-            self._taken[take] = take(self)
-        return self._taken[take]
+        """Return the result of `take` for these rows."""
+        if take not in self._cache:
+            self._cache[take] = take(self)
+        return self._cache[take]
 
 
 @dataclass(frozen=True)
 class View:
     """One number of an output."""
 
-    words: str  # What it is, as the subject of a sentence: "y[2]".
-    kind: str  # Which views it is summed up with.
-    take: Take = field(repr=False)  # Rows -> numbers. Views of one number have one such function.
-    coded: bool = False  # Whether the numbers are names of patterns, so that order means nothing.
-    together: int = 0  # Of such names, those that differ by less than this are ordered.
+    words: str  # Its name, as the subject of a sentence: "y[2]".
+    kind: str  # Views of one kind are summed.
+    take: Take = field(repr=False)  # Rows -> numbers. Views of the same number share the function.
+    coded: bool = False  # Whether the numbers are codes of patterns, without a meaningful order.
+    together: int = 0  # Codes that differ by less than this have a meaningful order.
     text: Text = field(default=no_text, repr=False)  # The text that a number stands for, or None.
-    gaps: bool = True  # Whether there are outputs that it is missing in.
+    gaps: bool = True  # Whether it is missing in some outputs.
 
 
 def views_of(sample: Floats, names: Sequence[str], text: Text = no_text) -> list[View]:
-    """Return the views of rows like these; what is constant in the sample is left out."""
+    """Return the views of rows like the sample, without those that are constant in it."""
     parts = [j for j in range(sample.shape[1]) if _varies(sample[:, j])]
     numbers = [j for j in parts if j > 0]
     most = TUNING.parts_viewed
-    found = [View(names[j], PARTS, _part(j), text=text if j else no_text) for j in parts[:most]]
+    views = [View(names[j], PARTS, _part(j), text=text if j else no_text) for j in parts[:most]]
     for j in numbers[: TUNING.parts_with_bits]:
-        found += _inside(sample[:, j], j, names[j])
-    continuous = [j for j in numbers if _special(sample[:, j]) is not None]
+        views += _bit_views(sample[:, j], j, names[j])
+    continuous = [j for j in numbers if _special_numbers(sample[:, j]) is not None]
     if len(continuous) > 1:
-        found += _differences(continuous[:most], names)
+        views += _differences(continuous[:most], names)
     if len(numbers) > 1:
-        found += _summaries(sample, numbers)
-        found += _patterns_of(sample, parts)
+        views += _summaries(sample, numbers)
+        views += _patterns_of(sample, parts)
     block = Block(sample)
-    taken = [(view, block.of(view.take)) for view in found]
-    return [replace(view, gaps=bool(np.isnan(x).any())) for view, x in taken if _varies(x)]
+    with_values = [(view, block.of(view.take)) for view in views]
+    return [replace(view, gaps=bool(np.isnan(x).any())) for view, x in with_values if _varies(x)]
 
 
 def _varies(x: Rows) -> bool:
@@ -95,25 +95,25 @@ def _part(j: int) -> Take:
     return lambda block: block.rows[:, j]
 
 
-def _inside(x: Floats, j: int, name: str) -> list[View]:
+def _bit_views(x: Floats, j: int, name: str) -> list[View]:
     """Return views of the bits of one part: its parity, its fraction, or its first and last bit."""
     known = x[np.isfinite(x)]
     if len(np.unique(known)) <= TUNING.discrete_values:
         return []
     if (known == np.rint(known)).all():
         return [View(f"{name} modulo 2", CODES, lambda block: np.mod(block.rows[:, j], 2.0))]
-    found = [
+    views = [
         View(f"the sign and the first and last bit of {name}", CODES,
              lambda block: patterns(block.rows[:, j]).astype(np.float64), coded=True)
     ]  # fmt: skip
     if len(np.unique(np.mod(known, 1.0))) <= TUNING.fraction_values:
         fraction = View(f"the fraction of {name}", CODES, lambda block: np.mod(block.rows[:, j], 1))
-        found.append(fraction)
-    return found
+        views.append(fraction)
+    return views
 
 
 def _differences(numbers: list[int], names: Sequence[str]) -> list[View]:
-    """Return the steps from each part to the next: sums over parts come apart again."""
+    """Return views of the step from each part to the next, which undo cumulative sums."""
 
     def step(i: int, j: int) -> Take:
         return lambda block: block.rows[:, j] - block.rows[:, i]
@@ -124,37 +124,37 @@ def _differences(numbers: list[int], names: Sequence[str]) -> list[View]:
 
 
 def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
-    """Return views of all numbers together."""
-    none, zeros, ones = np.zeros(0), np.zeros(len(numbers)), np.ones(len(numbers))
-    middle, spread = _middle(sample[:, numbers])
+    """Return views that summarise all numbers of an output."""
+    no_points, zeros, ones = np.zeros(0), np.zeros(len(numbers)), np.ones(len(numbers))
+    medians, spreads = _median_and_spread(sample[:, numbers])
 
-    def clipped(block: Block) -> Floats:
-        return _sum_of(block.rows, numbers, none, middle, spread, 1.0)
+    def sum_clipped(block: Block) -> Floats:
+        return _sum_of(block.rows, numbers, no_points, medians, spreads, 1.0)
 
-    def total(block: Block) -> Floats:
-        return _sum_of(block.rows, numbers, none, zeros, ones, np.inf)
+    def sum_parts(block: Block) -> Floats:
+        return _sum_of(block.rows, numbers, no_points, zeros, ones, np.inf)
 
-    def above(block: Block) -> Floats:
-        flags = [block.rows[:, j] > usual for j, usual in zip(numbers, middle, strict=True)]
+    def count_above(block: Block) -> Floats:
+        flags = [block.rows[:, j] > median for j, median in zip(numbers, medians, strict=True)]
         return np.asarray(np.sum(flags, axis=0, dtype=np.float64))
 
-    def extreme(sign: float, *, place: bool) -> Take:
+    def find_extreme(sign: float, *, index: bool) -> Take:
         def take(block: Block) -> Floats:
-            most, found = np.full(len(block.rows), -np.inf), np.zeros(len(block.rows))
+            most, indices = np.full(len(block.rows), -np.inf), np.zeros(len(block.rows))
             for k, j in enumerate(numbers):
-                _keep_larger(_column(block.rows, j), sign, float(k), most, found)
-            return found if place else np.where(most == -np.inf, np.nan, sign * most)
+                _keep_larger(_column(block.rows, j), sign, float(k), most, indices)
+            return indices if index else np.where(most == -np.inf, np.nan, sign * most)
 
         return take
 
     views = [
-        View("the largest part", WHOLE, extreme(1.0, place=False)),
-        View("the smallest part", WHOLE, extreme(-1.0, place=False)),
-        View("the place of the largest part", WHOLE, extreme(1.0, place=True)),
-        View("the place of the smallest part", WHOLE, extreme(-1.0, place=True)),
-        View("how many parts are above their usual middle", WHOLE, above),
-        View("the sum of the parts, each clipped", WHOLE, clipped),
-        View("the sum of the parts", WHOLE, total),
+        View("the largest part", WHOLE, find_extreme(1.0, index=False)),
+        View("the smallest part", WHOLE, find_extreme(-1.0, index=False)),
+        View("the place of the largest part", WHOLE, find_extreme(1.0, index=True)),
+        View("the place of the smallest part", WHOLE, find_extreme(-1.0, index=True)),
+        View("how many parts are above their usual middle", WHOLE, count_above),
+        View("the sum of the parts, each clipped", WHOLE, sum_clipped),
+        View("the sum of the parts", WHOLE, sum_parts),
     ]
     if len(numbers) <= TUNING.parts_ordered:
         views.append(View("the order of the parts", WHOLE, _order_of(numbers), coded=True))
@@ -162,7 +162,7 @@ def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
 
 
 def _order_of(numbers: list[int]) -> Take:
-    """Give each order of some parts a code, a bit for each two: of equal ones the first is first.
+    """Return a code for the order of some parts, with a bit for each two; ties keep their order.
 
     >>> _order_of([0, 1, 2])(Block(np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0], [2.0, 2.0, 1.0]])))
     array([0., 7., 6.])
@@ -177,82 +177,83 @@ def _order_of(numbers: list[int]) -> Take:
     return take
 
 
-def _middle(parts: Floats) -> tuple[Floats, Floats]:
-    """Return the median of each part, and how far half of it is from there."""
-    middle = np.nanmedian(parts, axis=0)
-    spread = np.nanmedian(np.abs(parts - middle), axis=0)
-    return middle, np.where(spread > 0, spread, 1.0)
+def _median_and_spread(parts: Floats) -> tuple[Floats, Floats]:
+    """Return the median of each part, and its median absolute deviation."""
+    medians = np.nanmedian(parts, axis=0)
+    spreads = np.nanmedian(np.abs(parts - medians), axis=0)
+    return medians, np.where(spreads > 0, spreads, 1.0)
 
 
 def _patterns_of(sample: Floats, parts: list[int]) -> list[View]:
-    """Return codes of which special numbers stand where, and with them of how large the rest is.
+    """Return codes of the positions of special numbers, also combined with the size of the rest.
 
-    Where some parts are plain numbers and others are not, each sort has codes of its own, too: if
-    they come from two mechanisms, the ratios of both multiply.
+    If some parts are plain numbers and others are not, each side has separate codes, too: if the
+    sides come from two mechanisms, the ratios of both multiply.
     """
-    # What is left out here is discrete: all of its numbers stand for something.
-    points = {j: some for j in parts if (some := _special(sample[:, j])) is not None}
+    # Discrete parts have no entry here: all of their numbers are special.
+    points = {j: special for j in parts if (special := _special_numbers(sample[:, j])) is not None}
     special_points = np.unique(np.concatenate([np.zeros(0), *points.values()]))
     numbers, others = list(points), [j for j in parts if j not in points]
     if not others and not len(special_points):
         return []
-    every = "the pattern of the parts"
-    found = _joint_views(sample, parts, numbers, special_points, every, WHOLE)
-    sides = [j for j in others if j > 0]
-    if not numbers or not sides or not len(special_points):
-        return found
-    for side, kind in zip((numbers, sides), SIDES, strict=True):
+    words = "the pattern of the parts"
+    views = _joint_views(sample, parts, numbers, special_points, words, WHOLE)
+    discrete = [j for j in others if j > 0]
+    if not numbers or not discrete or not len(special_points):
+        return views
+    for side, kind in zip((numbers, discrete), SIDES, strict=True):
         words = f"the pattern of {kind}"
-        found += _joint_views(sample, side, [j for j in side if j in points], special_points,
+        views += _joint_views(sample, side, [j for j in side if j in points], special_points,
                               words, kind)  # fmt: skip
-    return found
+    return views
 
 
 def _joint_views(
     sample: Floats, parts: list[int], numbers: list[int], points: Floats, words: str, kind: str
 ) -> list[View]:
-    """Return the pattern of some parts, and with it how large those are that are plain numbers."""
+    """Return views of the pattern of some parts, also combined with the size of plain numbers."""
     plain = set(numbers)
 
     def pattern(block: Block) -> Floats:
         columns = ((j, _column(block.rows, j)) for j in parts)
-        marked = (_marked(column, points) if j in plain else column for j, column in columns)
-        return _codes(len(block.rows), marked)
+        marks = (_mark_special(column, points) if j in plain else column for j, column in columns)
+        return _codes(len(block.rows), marks)
 
-    found = [View(words, kind, pattern, coded=True)]
+    views = [View(words, kind, pattern, coded=True)]
     if not numbers:
-        return found
-    some = sample[:, numbers]
-    middle, spread = _middle(np.where(np.isin(some, points), np.nan, some))
+        return views
+    plain_parts = sample[:, numbers]
+    without_special = np.where(np.isin(plain_parts, points), np.nan, plain_parts)
+    medians, spreads = _median_and_spread(without_special)
 
-    def least(block: Block) -> Floats:
+    def smallest_plain(block: Block) -> Floats:
         out = np.full(len(block.rows), np.inf)
         for j in numbers:
             column = _column(block.rows, j)
-            np.minimum(out, np.where(_marked(column, points) == 0, column, np.inf), out=out)
+            np.minimum(out, np.where(_mark_special(column, points) == 0, column, np.inf), out=out)
         return out
 
-    def total(block: Block) -> Floats:
-        return _sum_of(block.rows, numbers, points, middle, spread, 1.0)
+    def sum_plain(block: Block) -> Floats:
+        return _sum_of(block.rows, numbers, points, medians, spreads, 1.0)
 
     smallest, largest = "how small the least of the others is", "how large the others are"
-    found.append(_joint(sample, pattern, least, f"{words}, and {smallest}", kind))
-    found.append(_joint(sample, pattern, total, f"{words}, and {largest}", kind))
-    return found
+    views.append(_joint_view(sample, pattern, smallest_plain, f"{words}, and {smallest}", kind))
+    views.append(_joint_view(sample, pattern, sum_plain, f"{words}, and {largest}", kind))
+    return views
 
 
-def _joint(
+def _joint_view(
     sample: Floats, pattern: Take, size_of: Callable[[Block], Floats], words: str, kind: str
 ) -> View:
     shares = tail_shares(TUNING.size_class_log_odds, TUNING.size_classes - 1)
     cuts = np.unique(np.quantile(size_of(Block(sample)), shares, method="lower"))
 
-    def joint(block: Block) -> Floats:
+    def take(block: Block) -> Floats:
         size = cells_of(cuts, size_of(block)).astype(np.uint64)
         code = block.of(pattern).astype(np.uint64) * np.uint64(0xBF58476D1CE4E5B9)
         return (((code >> np.uint64(11)) + size) & _BITS).astype(np.float64)
 
-    return View(words, kind, joint, coded=True, together=TUNING.size_classes)
+    return View(words, kind, take, coded=True, together=TUNING.size_classes)
 
 
 def row_codes(rows: Rows) -> Floats:
@@ -261,55 +262,56 @@ def row_codes(rows: Rows) -> Floats:
 
 
 def _codes(n: int, columns: Iterable[Rows | Marks]) -> Floats:
-    """Return codes of the n rows that columns make."""
+    """Return a code for each of n rows, given their columns."""
     code = np.zeros(n, dtype=np.uint64)
     for column in columns:
         _mix(column, code)
     return (code & _BITS).astype(np.float64)
 
 
-def folded(rows: Floats) -> tuple[Integers, Integers]:
-    """Return where each different row was first seen, and which of these each row is.
+def group_equal_rows(rows: Floats) -> tuple[Integers, Integers]:
+    """Return the index of the first of each distinct row, and the group number of each row.
 
-    >>> folded(np.array([[7.0], [5.0], [7.0]]))
+    >>> group_equal_rows(np.array([[7.0], [5.0], [7.0]]))
     (array([0, 1]), array([0, 1, 0]))
     """
     codes = row_codes(rows).astype(np.uint64)
     first, same = np.empty((2, len(rows)), dtype=np.int64)
     table = np.full(1 << (2 * len(rows)).bit_length(), -1)
-    found = _fold(codes, table, first, same)
-    return first[:found], same
+    groups = _fold(codes, table, first, same)
+    return first[:groups], same
 
 
 @compiled
 def _fold(codes: NDArray[np.uint64], table: Integers, first: Integers, same: Integers) -> int:
-    found = 0
+    groups = 0
     mask = np.uint64(table.size - 1)
     for i in range(codes.size):
-        place = codes[i] & mask
-        while table[place] >= 0 and codes[first[table[place]]] != codes[i]:
-            place = (place + np.uint64(1)) & mask
-        if table[place] < 0:
-            table[place] = found
-            first[found] = i
-            found += 1
-        same[i] = table[place]
-    return found
+        slot = codes[i] & mask
+        while table[slot] >= 0 and codes[first[table[slot]]] != codes[i]:
+            slot = (slot + np.uint64(1)) & mask
+        if table[slot] < 0:
+            table[slot] = groups
+            first[groups] = i
+            groups += 1
+        same[i] = table[slot]
+    return groups
 
 
 def _column(rows: Rows, j: int) -> Rows:
-    """Return a part of all rows: kernels are quickest on what lies together in memory."""
+    """Return a contiguous column: kernels are fastest on contiguous memory."""
     return np.ascontiguousarray(rows[:, j])
 
 
 def _sum_of(
-    rows: Rows, parts: list[int], points: Floats, middle: Floats, spread: Floats, limit: float
+    rows: Rows, parts: list[int], points: Floats, medians: Floats, spreads: Floats, limit: float
 ) -> Floats:
-    """Sum the parts that are not special, each by its distance from its middle, and clipped."""
+    """Sum the clipped, scaled deviations from the median of the parts that are not special."""
     out = np.zeros(len(rows))
-    for j, centre, scale in zip(parts, middle.tolist(), spread.tolist(), strict=True):
+    for j, median, spread in zip(parts, medians.tolist(), spreads.tolist(), strict=True):
         column = _column(rows, j)
-        _add_plain(column, _marked(column, points), centre, 1 / max(scale, _LEAST), limit, out)
+        marks = _mark_special(column, points)
+        _add_plain(column, marks, median, 1 / max(spread, _LEAST), limit, out)
     return out
 
 
@@ -319,15 +321,15 @@ def _mix(column: Rows | Marks, code: NDArray[np.uint64]) -> None:
     word = number.view(np.uint64)
     for i in range(column.size):
         x = np.float64(column[i])
-        number[0] = x + 0.0 if x == x else np.nan  # noqa: PLR0124 - 0 and -0, all NaN are one
+        number[0] = x + 0.0 if x == x else np.nan  # noqa: PLR0124 - 0 and -0 are equal, and so are all NaN
         mixed = (code[i] ^ word[0]) * np.uint64(0x9E3779B97F4A7C15)
         code[i] = mixed ^ (mixed >> np.uint64(29))
 
 
-def _marked(column: Rows, points: Floats) -> Marks:
-    """Return the place of each number among special ones, from 1 on; 0 if it is none, -1 for NaN.
+def _mark_special(column: Rows, points: Floats) -> Marks:
+    """Return the number of each special number, from 1; 0 for plain numbers, -1 for NaN.
 
-    >>> _marked(np.array([5.0, 7.0, np.nan]), np.array([6.0, 7.0]))
+    >>> _mark_special(np.array([5.0, 7.0, np.nan]), np.array([6.0, 7.0]))
     array([ 0,  2, -1], dtype=int32)
     """
     marks = np.empty(len(column), dtype=np.int32)
@@ -337,37 +339,37 @@ def _marked(column: Rows, points: Floats) -> Marks:
 
 @compiled
 def _mark(column: Rows, points: Floats, marks: Marks) -> None:
-    # One special number after the other: LLVM vectorises loops over a column.
+    # The loop over the column is the inner one, because LLVM vectorises it.
     for i in range(column.size):
-        marks[i] = -np.int32(column[i] != column[i])  # Only a NaN.
+        marks[i] = -np.int32(column[i] != column[i])  # True only for NaN.
     for k in range(points.size):
-        point, place = points[k], np.int32(k + 1)
+        point, mark = points[k], np.int32(k + 1)
         for i in range(column.size):
-            marks[i] |= place * np.int32(column[i] == point)
+            marks[i] |= mark * np.int32(column[i] == point)
 
 
 @compiled
-def _keep_larger(column: Rows, sign: float, place: float, most: Floats, found: Floats) -> None:
-    """Keep the larger of the largest so far and a part, or the smaller, and the place of it."""
+def _keep_larger(column: Rows, sign: float, index: float, most: Floats, indices: Floats) -> None:
+    """Update the largest number so far of each row, times `sign`, and its index."""
     for i in range(column.size):
         x = sign * np.float64(column[i])
         larger = x > most[i]
         most[i] = x if larger else most[i]
-        found[i] = place if larger else found[i]
+        indices[i] = index if larger else indices[i]
 
 
 @compiled
 def _add_plain(
-    column: Rows, marks: Marks, middle: float, scale: float, limit: float, out: Floats
+    column: Rows, marks: Marks, median: float, scale: float, limit: float, out: Floats
 ) -> None:
-    """Add the distance from the middle, clipped, of numbers that are not special."""
+    """Add the clipped, scaled deviation from the median of numbers that are not special."""
     for i in range(column.size):
-        size = min(max((np.float64(column[i]) - middle) * scale, -limit), limit)
+        size = min(max((np.float64(column[i]) - median) * scale, -limit), limit)
         out[i] += size if marks[i] == 0 else 0.0
 
 
-def _special(x: Floats) -> Floats | None:
-    """Return the numbers of a part that stand for something: the frequent ones, or None for all."""
+def _special_numbers(x: Floats) -> Floats | None:
+    """Return the frequent numbers of a part, or None for a discrete part: all are special."""
     values, counts = np.unique(x[~np.isnan(x)], return_counts=True)
-    few = TUNING.discrete_values
-    return None if len(values) <= few else values[counts > len(x) / few]
+    most = TUNING.discrete_values
+    return None if len(values) <= most else values[counts > len(x) / most]

@@ -1,4 +1,4 @@
-"""What can be attacked: a function (value, n) -> n releases, by name, by import or by command."""
+"""Targets of attacks: functions (value, n) -> n releases, by name, by import or by command."""
 
 from dpnoise.auditing.targets.adapters import Privacy
 from dpnoise.auditing.targets.mechanisms import MECHANISMS, NamedMechanism

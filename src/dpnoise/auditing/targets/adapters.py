@@ -1,7 +1,7 @@
-"""Real libraries as targets: each adapter a few lines that call one as its users do.
+"""Real libraries as targets: each adapter calls a library as its users do.
 
-A library is imported only when its adapter is used. Each adapter makes a generator of its own: two
-targets share none, unless the library itself has one for all its users.
+A library is imported only when its adapter is used. Each target has a separate generator, unless
+the library itself has one global generator.
 """
 
 import math
@@ -23,7 +23,7 @@ from dpnoise.release.calibration import check_scale, gaussian_scale, laplace_sca
 
 ReleaseFunction = Callable[[float, int], ArrayLike]
 Draw = Callable[[int], NDArray[np.floating]]
-Made = tuple[float, ReleaseFunction]  # The scale of its noise, and how it releases.
+ScaleAndRelease = tuple[float, ReleaseFunction]
 
 LAPLACE: Final = "laplace"
 GAUSSIAN: Final = "gaussian"
@@ -31,7 +31,7 @@ GAUSSIAN: Final = "gaussian"
 
 @dataclass(frozen=True)
 class Privacy:
-    """What a target claims, and the noise that this asks for."""
+    """The claim of a target, and the scale of the noise for it."""
 
     epsilon: float = 1.0
     delta: float = 1e-6
@@ -51,22 +51,22 @@ class Privacy:
         return parameters if self.noise == LAPLACE else {**parameters, "delta": self.delta}
 
 
-Maker = Callable[[Privacy], Made]
+Maker = Callable[[Privacy], ScaleAndRelease]
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """How a target is made, the kind of its noise, and the package behind it."""
+    """The function that makes a target, the kind of its noise, and its package."""
 
     make: Maker
     noise: str
     package: str | None = None
 
 
-def _added(prepare: Callable[[float], Draw]) -> Maker:
+def _add_noise(prepare: Callable[[float], Draw]) -> Maker:
     """Add noise of the claimed scale to the value in floating point, as most code does."""
 
-    def make(privacy: Privacy) -> Made:
+    def make(privacy: Privacy) -> ScaleAndRelease:
         scale = privacy.scale()
         draw = prepare(scale)
         return scale, lambda value, n: np.asarray(value + draw(n))
@@ -74,31 +74,31 @@ def _added(prepare: Callable[[float], Draw]) -> Maker:
     return make
 
 
-def _one_by_one(release: Callable[[float], float]) -> ReleaseFunction:
+def _release_one_by_one(release: Callable[[float], float]) -> ReleaseFunction:
     return lambda value, n: np.array([release(value) for _ in range(n)])
 
 
 # The standard library and the paper's formulas ---------------------------------------------------
 
 
-def _repeated(draw: Callable[[], float]) -> Draw:
+def _draw_one_by_one(draw: Callable[[], float]) -> Draw:
     return lambda n: np.fromiter((draw() for _ in range(n)), np.float64, n)
 
 
 def _random(method: str) -> Maker:
     rng = random.Random
-    return _added(lambda scale: _repeated(partial(getattr(rng(), method), 0.0, scale)))
+    return _add_noise(lambda scale: _draw_one_by_one(partial(getattr(rng(), method), 0.0, scale)))
 
 
-def _scaled(standard: Draw) -> Maker:
-    return _added(lambda scale: lambda n: scale * standard(n))
+def _scale_noise(standard: Draw) -> Maker:
+    return _add_noise(lambda scale: lambda n: scale * standard(n))
 
 
 def _paper_laplace(rng: Callable[[], random.Random]) -> Maker:
-    """Make a generator for each target, and use equation (2) on its uniforms."""
+    """Apply equation (2) to uniforms, with a separate generator for each target."""
 
-    def make(privacy: Privacy) -> Made:
-        return _scaled(_repeated(partial(paper_laplace, rng().random)))(privacy)
+    def make(privacy: Privacy) -> ScaleAndRelease:
+        return _scale_noise(_draw_one_by_one(partial(paper_laplace, rng().random)))(privacy)
 
     return make
 
@@ -127,7 +127,7 @@ def paper_theorem(n: int, precision: int) -> Floats:
 
 
 def _uniforms(shape: tuple[int, ...], precision: int) -> Floats:
-    """Return multiples of 2^-precision. Python's functions of them are the C library's."""
+    """Return random multiples of 2^-precision, from the operating system."""
     words = np.frombuffer(secrets.token_bytes(8 * math.prod(shape)), np.uint64)
     uniforms: Floats = np.ldexp(words >> np.uint64(64 - precision), -precision)
     return uniforms.reshape(shape)
@@ -137,7 +137,7 @@ def _uniforms(shape: tuple[int, ...], precision: int) -> Floats:
 
 
 def _numpy(rng: Callable[[], object], method: str) -> Maker:
-    return _added(lambda scale: partial(getattr(rng(), method), 0.0, scale))
+    return _add_noise(lambda scale: partial(getattr(rng(), method), 0.0, scale))
 
 
 def _scipy(name: str, scale: float) -> Draw:
@@ -161,9 +161,9 @@ def _torch_normal(scale: float, dtype: str | None = None) -> Draw:
 def _opacus(scale: float, *, secure: bool) -> Draw:
     """Draw the noise of DP-SGD; secure_mode is off by default.
 
-    Its formula for secure_mode sums 2n = 4 Gaussians and halves them. Switching the mode on asks
-    for torchcsprng, which has no build for current PyTorch. The formula runs without it, on
-    PyTorch's own generator.
+    Its formula for secure_mode sums 2n = 4 Gaussians and halves them. The mode needs torchcsprng,
+    which has no build for current PyTorch. The formula also runs without it, on PyTorch's default
+    generator.
     """
     torch = import_extra("torch", "peers")
     noise = import_extra("opacus.optimizers.optimizer", "peers")._generate_noise  # noqa: SLF001
@@ -171,7 +171,7 @@ def _opacus(scale: float, *, secure: bool) -> Draw:
 
 
 def _jax(name: str, scale: float) -> Draw:
-    """Draw under keys of 64 bits from the operating system: all that JAX's generator takes."""
+    """Draw under keys of 64 bits from the operating system, the most that JAX's generator takes."""
     jax = import_extra("jax", "peers")
 
     def key() -> object:
@@ -180,8 +180,8 @@ def _jax(name: str, scale: float) -> Draw:
     return lambda n: scale * getattr(jax.random, name)(key(), (n,))
 
 
-def _jax_privacy(privacy: Privacy) -> Made:
-    """Add the noise of DP-SGD to a sum of gradients, under the key of 31 bits it has by default."""
+def _jax_privacy(privacy: Privacy) -> ScaleAndRelease:
+    """Add the noise of DP-SGD to a sum of gradients, under its default key of 31 bits."""
     scale = privacy.scale()
     jax = import_extra("jax", "peers")
     noise = import_extra("jax_privacy.noise_addition", "peers")
@@ -200,30 +200,30 @@ def _jax_privacy(privacy: Privacy) -> Made:
 
 
 def _diffprivlib(name: str, **options: float) -> Maker:
-    def make(privacy: Privacy) -> Made:
+    def make(privacy: Privacy) -> ScaleAndRelease:
         scale = privacy.scale() if privacy.noise == LAPLACE else None
         mechanisms = import_extra("diffprivlib.mechanisms", "peers")
         mechanism = getattr(mechanisms, name)(**privacy.parameters, **options)
-        # Gaussian mechanisms have a calibration of their own.
-        own_scale = mechanism._scale if scale is None else scale  # noqa: SLF001
-        return own_scale, _one_by_one(mechanism.randomise)
+        # The library calibrates Gaussian mechanisms itself.
+        used_scale = mechanism._scale if scale is None else scale  # noqa: SLF001
+        return used_scale, _release_one_by_one(mechanism.randomise)
 
     return make
 
 
-def _diffprivlib_discrete(privacy: Privacy) -> Made:
-    """Release integers, with a sampler that rejects."""
+def _diffprivlib_discrete(privacy: Privacy) -> ScaleAndRelease:
+    """Release integers, with a rejection sampler."""
     parameters = {
         **privacy.parameters,
         "sensitivity": math.ceil(privacy.sensitivity),
     }
     mechanism = import_extra("diffprivlib.mechanisms", "peers").GaussianDiscrete(**parameters)
     scale = mechanism._scale  # noqa: SLF001 - its own calibration
-    return scale, _one_by_one(lambda value: mechanism.randomise(round(value)))
+    return scale, _release_one_by_one(lambda value: mechanism.randomise(round(value)))
 
 
-def _opendp(make: str, metric: str, privacy: Privacy) -> Made:
-    """Release vectors on the grid 2^-40, many times faster than one number after the other."""
+def _opendp(make: str, metric: str, privacy: Privacy) -> ScaleAndRelease:
+    """Release vectors on the grid 2^-40, which is much faster than single numbers."""
     scale = privacy.scale()
     opendp = import_extra("opendp.prelude", "peers")
     opendp.enable_features("contrib")
@@ -236,19 +236,19 @@ def _opendp(make: str, metric: str, privacy: Privacy) -> Made:
     return scale, release
 
 
-def _pydp(name: str, privacy: Privacy) -> Made:
+def _pydp(name: str, privacy: Privacy) -> ScaleAndRelease:
     scale = privacy.scale()
     mechanisms = import_extra("pydp.algorithms.numerical_mechanisms", "peers")
     mechanism = getattr(mechanisms, name)(**privacy.parameters)
-    return scale, _one_by_one(lambda value: mechanism.add_noise(float(value)))
+    return scale, _release_one_by_one(lambda value: mechanism.add_noise(float(value)))
 
 
-def _dpnoise_added(method: str) -> Maker:
-    """Add our noise by hand in floating point: what docs/limitations.md warns of."""
-    return _added(lambda scale: partial(getattr(Generator(), method), scale))
+def _dpnoise_in_floats(method: str) -> Maker:
+    """Add dpnoise's noise in floating point, which docs/limitations.md warns of."""
+    return _add_noise(lambda scale: partial(getattr(Generator(), method), scale))
 
 
-def _dpnoise(kind: type[LaplaceMechanism | GaussianMechanism], privacy: Privacy) -> Made:
+def _dpnoise(kind: type[LaplaceMechanism | GaussianMechanism], privacy: Privacy) -> ScaleAndRelease:
     scale, mechanism = privacy.scale(), kind(**privacy.parameters)
     return scale, lambda value, n: mechanism.release(np.full(n, float(value)))
 
@@ -256,28 +256,30 @@ def _dpnoise(kind: type[LaplaceMechanism | GaussianMechanism], privacy: Privacy)
 ADAPTERS: Final[dict[str, Adapter]] = {
     "random.gauss": Adapter(_random("gauss"), GAUSSIAN),
     "random.normalvariate": Adapter(_random("normalvariate"), GAUSSIAN),
-    # The standard library has no Laplace noise of its own.
+    # The standard library has no Laplace noise: this is equation (2) on its uniforms.
     "random.laplace": Adapter(_paper_laplace(random.Random), LAPLACE),
     "paper.laplace": Adapter(_paper_laplace(random.SystemRandom), LAPLACE),
-    "paper.gaussian.12bits": Adapter(_scaled(partial(paper_gaussians, precision=12)), GAUSSIAN),
-    "paper.theorem.8bits": Adapter(_scaled(partial(paper_theorem, precision=8)), LAPLACE),
+    "paper.gaussian.12bits": Adapter(
+        _scale_noise(partial(paper_gaussians, precision=12)), GAUSSIAN
+    ),
+    "paper.theorem.8bits": Adapter(_scale_noise(partial(paper_theorem, precision=8)), LAPLACE),
     "numpy.laplace": Adapter(_numpy(np.random.default_rng, "laplace"), LAPLACE, "numpy"),
     "numpy.normal": Adapter(_numpy(np.random.default_rng, "normal"), GAUSSIAN, "numpy"),
     "numpy.RandomState.laplace": Adapter(
         _numpy(np.random.RandomState, "laplace"), LAPLACE, "numpy"
     ),
     "numpy.RandomState.normal": Adapter(_numpy(np.random.RandomState, "normal"), GAUSSIAN, "numpy"),
-    "scipy.laplace": Adapter(_added(partial(_scipy, "laplace")), LAPLACE, "scipy"),
-    "scipy.norm": Adapter(_added(partial(_scipy, "norm")), GAUSSIAN, "scipy"),
-    "torch.laplace": Adapter(_added(_torch_laplace), LAPLACE, "torch"),
-    "torch.normal": Adapter(_added(_torch_normal), GAUSSIAN, "torch"),
+    "scipy.laplace": Adapter(_add_noise(partial(_scipy, "laplace")), LAPLACE, "scipy"),
+    "scipy.norm": Adapter(_add_noise(partial(_scipy, "norm")), GAUSSIAN, "scipy"),
+    "torch.laplace": Adapter(_add_noise(_torch_laplace), LAPLACE, "torch"),
+    "torch.normal": Adapter(_add_noise(_torch_normal), GAUSSIAN, "torch"),
     "torch.normal.float64": Adapter(
-        _added(partial(_torch_normal, dtype="float64")), GAUSSIAN, "torch"
+        _add_noise(partial(_torch_normal, dtype="float64")), GAUSSIAN, "torch"
     ),
-    "opacus": Adapter(_added(partial(_opacus, secure=False)), GAUSSIAN, "opacus"),
-    "opacus.secure_mode": Adapter(_added(partial(_opacus, secure=True)), GAUSSIAN, "opacus"),
-    "jax.laplace": Adapter(_added(partial(_jax, "laplace")), LAPLACE, "jax"),
-    "jax.normal": Adapter(_added(partial(_jax, "normal")), GAUSSIAN, "jax"),
+    "opacus": Adapter(_add_noise(partial(_opacus, secure=False)), GAUSSIAN, "opacus"),
+    "opacus.secure_mode": Adapter(_add_noise(partial(_opacus, secure=True)), GAUSSIAN, "opacus"),
+    "jax.laplace": Adapter(_add_noise(partial(_jax, "laplace")), LAPLACE, "jax"),
+    "jax.normal": Adapter(_add_noise(partial(_jax, "normal")), GAUSSIAN, "jax"),
     "jax_privacy": Adapter(_jax_privacy, GAUSSIAN, "jax-privacy"),
     "diffprivlib.Laplace": Adapter(_diffprivlib("Laplace"), LAPLACE, "diffprivlib"),
     "diffprivlib.Snapping": Adapter(
@@ -293,8 +295,8 @@ ADAPTERS: Final[dict[str, Adapter]] = {
     ),
     "pydp.laplace": Adapter(partial(_pydp, "LaplaceMechanism"), LAPLACE, "python-dp"),
     "pydp.gaussian": Adapter(partial(_pydp, "GaussianMechanism"), GAUSSIAN, "python-dp"),
-    "dpnoise.laplace": Adapter(_dpnoise_added("laplace"), LAPLACE, "dpnoise"),
-    "dpnoise.normal": Adapter(_dpnoise_added("normal"), GAUSSIAN, "dpnoise"),
+    "dpnoise.laplace": Adapter(_dpnoise_in_floats("laplace"), LAPLACE, "dpnoise"),
+    "dpnoise.normal": Adapter(_dpnoise_in_floats("normal"), GAUSSIAN, "dpnoise"),
     "dpnoise.release": Adapter(partial(_dpnoise, LaplaceMechanism), LAPLACE, "dpnoise"),
     "dpnoise.release.gaussian": Adapter(partial(_dpnoise, GaussianMechanism), GAUSSIAN, "dpnoise"),
 }

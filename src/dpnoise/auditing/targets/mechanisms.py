@@ -1,7 +1,7 @@
-"""Mechanisms with outputs of any kind, by name: each a few lines, and the data sets it tells apart.
+"""Named mechanisms with outputs of any kind, each with pairs of neighbouring data sets.
 
-Each declares pairs of neighbours, by the relation that its library means: one row more or less, or
-scores that each move by at most 1. A library is imported only when its mechanism is used.
+The pairs follow the neighbour relation of the library: one row more or less, or scores that each
+change by at most 1. A library is imported only when its mechanism is used.
 """
 
 import math
@@ -15,33 +15,33 @@ from typing import Any, Final
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.release.selection import ExponentialMechanism, NoisyMax
 
-Data = Any  # A data set or an output, of whatever class a mechanism takes or gives.
+Data = Any  # A data set or an output, of any class that a mechanism takes or returns.
 Outputs = Callable[[Data, int], list[Data]]
 Pair = tuple[Data, Data]
 Pairs = tuple[Pair, ...]
 Maker = Callable[[float, float], Outputs]
 
-# Scores of which each moves by 1 at most: one up and the others down, one down, one up.
+# Scores that each change by 1 at most: one up and the others down, one down, one up.
 SCORES: Final[Pairs] = (
     ([1, 1, 1, 1], [2, 0, 0, 0]),
     ([1, 1, 1, 1], [0, 2, 2, 2]),
     ([1, 1, 1, 1], [2, 1, 1, 1]),
     ([0, 3, 3, 1], [1, 2, 3, 2]),
 )
-# Rows between 0 and 4 of which one comes in: to none, to one, to several that are alike.
+# Rows between 0 and 4, with one row added: to none, to one, to several equal ones.
 ROWS: Final[Pairs] = (
     ([], [4.0]),
     ([1.5], [1.5, 3.5]),
     ([4.0] * 5, [4.0] * 5 + [0.5]),
 )
-# The same for a library that takes their number as known: one row is another.
+# The same for a library with a public number of rows: one row is replaced.
 REPLACED: Final[Pairs] = (
     ([4.0], [0.0]),
     ([1.5, 1.5], [1.5, 3.5]),
     ([4.0] * 6, [4.0] * 5 + [0.5]),
 )
-# Rows of texts: a cell that is there or not, one that nobody else is in, and one that is as large
-# as a group has to be to be shown, or not quite (at an epsilon of 1 and a delta of 10^-6).
+# Rows of texts: a group that exists or not; a group of one row; and a group just below and at the
+# threshold of publication (for an epsilon of 1 and a delta of 10^-6).
 TEXTS: Final[Pairs] = (
     (["cork"], []),
     (["cork"] * 3, ["cork"] * 3 + ["dublin"]),
@@ -56,7 +56,7 @@ _LOWER, _UPPER = 0.0, 4.0
 
 @dataclass(frozen=True)
 class NamedMechanism:
-    """How a mechanism is made of epsilon and delta, its neighbours, and the package behind it."""
+    """A function that makes a mechanism for epsilon and delta, its neighbours and its package."""
 
     name: str
     make: Maker
@@ -64,8 +64,8 @@ class NamedMechanism:
     package: str
     has_delta: bool = False
 
-    def made(self, epsilon: float | None, delta: float) -> Outputs:
-        """Return the mechanism (data, n) -> n outputs, with the privacy that it is to have."""
+    def build(self, epsilon: float | None, delta: float) -> Outputs:
+        """Return the mechanism (data, n) -> n outputs for this epsilon and delta."""
         if epsilon is None:
             raise ArgumentError(f"{self.name} is made for an epsilon: give it, not mu or rho.")
         if self.has_delta and not delta:
@@ -89,8 +89,8 @@ def _mechanism(
     return register
 
 
-def _each(release: Callable[[Data], Data]) -> Outputs:
-    """Ask for one output after the other, as users do."""
+def _release_one_by_one(release: Callable[[Data], Data]) -> Outputs:
+    """Make n outputs by n calls, as users do."""
     return lambda data, n: [release(data) for _ in range(n)]
 
 
@@ -112,7 +112,7 @@ def _opendp_rows(opendp: ModuleType, kind: type) -> tuple[object, object]:
 def _opendp_noisy_max(epsilon: float, _delta: float) -> Outputs:
     dp = _opendp()
     space = dp.vector_domain(dp.atom_domain(T=int)), dp.linf_distance(T=int)
-    return _each(dp.m.make_noisy_max(*space, dp.max_divergence(), scale=2 / epsilon))
+    return _release_one_by_one(dp.m.make_noisy_max(*space, dp.max_divergence(), scale=2 / epsilon))
 
 
 @_mechanism("opendp.private_quantile", ROWS, "opendp")
@@ -122,34 +122,36 @@ def _opendp_quantile(epsilon: float, _delta: float) -> Outputs:
     scaled = partial(
         dp.m.make_private_quantile, *rows, dp.max_divergence(), candidates=_CANDIDATES, alpha=0.5
     )
-    return _each(scaled(scale=scaled(scale=1.0).map(1) / epsilon))
+    return _release_one_by_one(scaled(scale=scaled(scale=1.0).map(1) / epsilon))
 
 
 @_mechanism("opendp.count_by_categories", TEXTS, "opendp")
 def _opendp_categories(epsilon: float, _delta: float) -> Outputs:
     dp = _opendp()
     counts = _opendp_rows(dp, str) >> dp.t.then_count_by_categories(list(CATEGORIES))
-    return _each(counts >> dp.m.then_laplace(1 / epsilon))
+    return _release_one_by_one(counts >> dp.m.then_laplace(1 / epsilon))
 
 
 @_mechanism("opendp.laplace_threshold", TEXTS, "opendp", has_delta=True)
 def _opendp_threshold(epsilon: float, delta: float) -> Outputs:
-    """Count the groups that are found, and show those above a threshold."""
+    """Count the groups in the data, and publish those above a threshold."""
     dp = _opendp()
     counts = _opendp_rows(dp, str) >> dp.t.then_count_by()
     threshold = math.ceil(1 + math.log(1 / delta) / epsilon)  # More than enough for this delta.
-    return _each(counts >> dp.m.then_laplace_threshold(1 / epsilon, threshold))
+    return _release_one_by_one(counts >> dp.m.then_laplace_threshold(1 / epsilon, threshold))
 
 
 @_mechanism("opendp.randomized_response_bool", ANSWERS, "opendp")
 def _opendp_bool(epsilon: float, _delta: float) -> Outputs:
-    return _each(_opendp().m.make_randomized_response_bool(1 / (1 + math.exp(-epsilon))))
+    return _release_one_by_one(
+        _opendp().m.make_randomized_response_bool(1 / (1 + math.exp(-epsilon)))
+    )
 
 
 @_mechanism("opendp.randomized_response", ((CATEGORIES[0], CATEGORIES[1]),), "opendp")
 def _opendp_category(epsilon: float, _delta: float) -> Outputs:
     honest = 1 / (1 + (len(CATEGORIES) - 1) * math.exp(-epsilon))
-    return _each(_opendp().m.make_randomized_response(list(CATEGORIES), honest))
+    return _release_one_by_one(_opendp().m.make_randomized_response(list(CATEGORIES), honest))
 
 
 # diffprivlib -------------------------------------------------------------------------------------
@@ -158,14 +160,14 @@ def _opendp_category(epsilon: float, _delta: float) -> Outputs:
 def _diffprivlib_tool(
     name: str, options: Mapping[str, object], epsilon: float, _delta: float
 ) -> Outputs:
-    """Call a tool, each time with an accountant of its own: one for all grows with every call."""
+    """Call a tool with a new accountant each time, because an accountant grows with every call."""
     diffprivlib = import_extra("diffprivlib", "peers")
     tool = getattr(diffprivlib.tools, name)
 
     def release(rows: list[float]) -> object:
         return tool(rows, epsilon=epsilon, accountant=diffprivlib.BudgetAccountant(), **options)
 
-    return _each(release)
+    return _release_one_by_one(release)
 
 
 def _diffprivlib_selection(name: str, epsilon: float, _delta: float) -> Outputs:
@@ -188,7 +190,7 @@ for _name in ("Exponential", "PermuteAndFlip"):
 def _diffprivlib_binary(epsilon: float, _delta: float) -> Outputs:
     mechanisms = import_extra("diffprivlib.mechanisms", "peers")
     binary = mechanisms.Binary(epsilon=epsilon, value0="no", value1="yes")
-    return _each(lambda answer: binary.randomise("yes" if answer else "no"))
+    return _release_one_by_one(lambda answer: binary.randomise("yes" if answer else "no"))
 
 
 @_mechanism("diffprivlib.histogram", ROWS, "diffprivlib")
@@ -215,15 +217,15 @@ def _pydp_percentile(epsilon: float, _delta: float) -> Outputs:
         median = algorithms.Percentile(epsilon=epsilon, percentile=0.5, **options)
         return median.quick_result(rows)
 
-    return _each(release)
+    return _release_one_by_one(release)
 
 
 @_mechanism("pydp.partition_selection", ((0, 1), (1, 2), (9, 10)), "python-dp", has_delta=True)
 def _pydp_partitions(epsilon: float, delta: float) -> Outputs:
-    """Say whether a group of so many people is shown."""
+    """Return whether a group of this many people is published."""
     selection = import_extra("pydp.algorithms.partition_selection", "peers")
     strategy = selection.create_partition_strategy("truncated_geometric", epsilon, delta, 1)
-    return _each(strategy.should_keep)
+    return _release_one_by_one(strategy.should_keep)
 
 
 # SmartNoise --------------------------------------------------------------------------------------
@@ -248,7 +250,7 @@ def _smartnoise(query: str, epsilon: float, delta: float) -> Outputs:
 
 for _name, _query in (
     ("count", "SELECT COUNT(*) AS c FROM t.t"),
-    ("group_by", "SELECT city, COUNT(*) AS c FROM t.t GROUP BY city"),  # Of groups that are found.
+    ("group_by", "SELECT city, COUNT(*) AS c FROM t.t GROUP BY city"),  # Groups in the data.
 ):
     _mechanism(f"smartnoise.{_name}", TEXTS, "smartnoise-sql", has_delta=True)(
         partial(_smartnoise, _query)
@@ -261,7 +263,7 @@ for _name, _query in (
 def _selection(
     kind: type[NoisyMax | ExponentialMechanism], epsilon: float, _delta: float
 ) -> Outputs:
-    return _each(kind(epsilon, sensitivity=1.0).select)
+    return _release_one_by_one(kind(epsilon, sensitivity=1.0).select)
 
 
 for _kind in (NoisyMax, ExponentialMechanism):
@@ -284,7 +286,7 @@ STATISTICS: Final[dict[str, dict[str, Any]]] = {
 
 
 def _statistic(name: str, options: Mapping[str, object], epsilon: float, _delta: float) -> Outputs:
-    """Release a statistic of the rows: its numbers, and the interval where there is one."""
+    """Release a statistic of the rows: its numbers, and its interval if there is one."""
     from dpnoise import statistics  # noqa: PLC0415 - it takes long to import
 
     statistic = getattr(statistics, name)
@@ -293,7 +295,7 @@ def _statistic(name: str, options: Mapping[str, object], epsilon: float, _delta:
         released = statistic(rows, epsilon=epsilon, **options)
         return released.value, released.interval or 0
 
-    return _each(release)
+    return _release_one_by_one(release)
 
 
 for _name, _chosen in STATISTICS.items():
@@ -301,8 +303,8 @@ for _name, _chosen in STATISTICS.items():
 
 
 @_mechanism("dpnoise.statistics.publish", ((0, 1), (27, 28)), "dpnoise", has_delta=True)
-def _published(epsilon: float, delta: float) -> Outputs:
-    """Discover a group of so many rows, and count it: many such groups at once, each by itself."""
+def _publish(epsilon: float, delta: float) -> Outputs:
+    """Discover and count a group of this many rows: n independent groups in one call."""
     from dpnoise import statistics  # noqa: PLC0415 - it takes long to import
 
     polars = import_extra("polars", "frames")
@@ -312,7 +314,8 @@ def _published(epsilon: float, delta: float) -> Outputs:
     def outputs(rows: int, n: int) -> list[object]:
         groups = [str(i) for i in range(n)]
         frame = polars.DataFrame({"group": polars.Series(groups * rows, dtype=polars.String)})
-        found = {one.group[0]: one.release.value for one in statistics.publish(frame, request)}
-        return [found.get(group) for group in groups]
+        published = statistics.publish(frame, request)
+        counts_of = {row.group[0]: row.release.value for row in published}
+        return [counts_of.get(group) for group in groups]
 
     return outputs

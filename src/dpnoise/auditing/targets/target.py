@@ -1,4 +1,4 @@
-"""What can be attacked: a function (value, n) -> n releases, with what is public about it."""
+"""Targets of attacks: functions (value, n) -> n releases, with their public parameters."""
 
 import os
 import shlex
@@ -24,21 +24,21 @@ Releases = NDArray[np.floating]
 
 
 class TargetError(DpnoiseError, RuntimeError):
-    """A target could not be made, or did not give what was asked of it."""
+    """A target could not be made, or returned something else than n releases."""
 
 
 class DependentError(TargetError):
-    """A target gave releases that depend on each other: nothing that is counted in them holds."""
+    """A target gave releases that depend on each other, so that counts of them prove nothing."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A mechanism under attack, with what is public about it.
+    """A mechanism under attack, with its public parameters.
 
     Parameters
     ----------
     name
-        As it is shown: "numpy.laplace".
+        The name in reports: "numpy.laplace".
     noise
         "laplace" or "gaussian".
     scale
@@ -56,10 +56,10 @@ class Target:
     package: str | None = None
 
     def __call__(self, value: float, n: int) -> Releases:
-        """Return n releases, checked: one dimension, n finite floats."""
+        """Return n releases, after checking that they are n finite floats in one dimension."""
         call = f"{self.name}({value!r}, {n})"
         try:
-            # A copy, because a target may write its next releases to the same place.
+            # A copy, because a target may write its next releases to the same array.
             releases = np.array(self.release(value, n))
         except DpnoiseError:
             raise
@@ -78,11 +78,11 @@ class Target:
     @property
     def version(self) -> str:
         """The version of the package behind the target, or an empty string."""
-        return installed(self.package)
+        return installed_version(self.package)
 
 
-def installed(package: str | None) -> str:
-    """Return the version of a package, or an empty string if it is not there."""
+def installed_version(package: str | None) -> str:
+    """Return the version of a package, or an empty string if it is not installed."""
     try:
         return version(package) if package else ""
     except PackageNotFoundError:
@@ -130,7 +130,7 @@ def resolve(
     scale: float | None = None,
     time_limit: float | None = None,
 ) -> Target:
-    """Make a target of whatever an audit is given.
+    """Make a target of the argument of an audit.
 
     Parameters
     ----------
@@ -138,9 +138,9 @@ def resolve(
         A Target; one of `names()`; "module:attribute"; a function (value, n) -> array; or a list of
         strings, a command that reads values, one on each line, and writes a release for each.
     epsilon, delta, sensitivity
-        What it claims.
+        The claim of the target.
     scale
-        The scale of its noise, where it is another than these ask for.
+        The scale of its noise, if it does not follow from the claim.
     time_limit
         The most seconds that one run of a command may take.
     """
@@ -161,12 +161,12 @@ def resolve(
 def function_of(
     target: object, from_command: Callable[..., Data], expected: str
 ) -> tuple[str, Callable[..., Data]]:
-    """Return what a path, a command or a function stands for, and its name.
+    """Return the name and the function of a path, a command or a function.
 
-    `from_command` takes a command, and then what the function takes.
+    `from_command` takes a command, and then the arguments of the function.
     """
     if isinstance(target, str):
-        return target, imported(target)
+        return target, import_function(target)
     if isinstance(target, list | tuple):
         if not target or not all(isinstance(word, str) for word in target):
             reject("target", target, "be a command: a list of strings, the program first")
@@ -177,7 +177,7 @@ def function_of(
 
 
 def one_by_one(target: Target) -> Target:
-    """Return a target that is asked for one release a call, where calls depend on no other."""
+    """Return the target with one release per call, for releases that depend within a call."""
 
     def release(value: float, n: int) -> ArrayLike:
         return np.concatenate([np.atleast_1d(target.release(value, 1)) for _ in range(n)])
@@ -193,10 +193,10 @@ def _check_delta(name: str, noise: str, delta: float) -> None:
         )
 
 
-def imported(path: str) -> ReleaseFunction:
-    """Import "module:attribute", with the current folder at the end of the path.
+def import_function(path: str) -> ReleaseFunction:
+    """Import "module:attribute", with the current folder at the end of the search path.
 
-    There it is found and hides nothing: a json.py beside it is not taken for Python's.
+    At the end it hides no other module: a json.py in that folder does not replace Python's.
     """
     module, colon, attribute = path.partition(":")
     if not colon:
@@ -206,14 +206,14 @@ def imported(path: str) -> ReleaseFunction:
     try:
         release: ReleaseFunction = attrgetter(attribute)(import_module(module))
     except (Exception, SystemExit) as error:
-        place = getattr(sys.modules.get(module), "__file__", None)
-        found = f" ({module} is {place})" if place else ""
-        why = f"{type(error).__name__}: {error}{found}"
-        raise TargetError(f"{path} was not imported: {why}") from error
+        file = getattr(sys.modules.get(module), "__file__", None)
+        location = f" ({module} is {file})" if file else ""
+        reason = f"{type(error).__name__}: {error}{location}"
+        raise TargetError(f"{path} was not imported: {reason}") from error
     finally:
         del sys.path[len(sys.path) - 1 - sys.path[::-1].index("")]
     if not callable(release):
-        raise TargetError(f"{path} is no function (value, n) -> array.")
+        raise TargetError(f"{path} is not a function (value, n) -> array.")
     return release
 
 
@@ -223,15 +223,16 @@ def _from_command(
     """Run a command that reads n values and writes n releases, one on each line."""
     call = f"{shlex.join(command)}, given {value!r} {n} times,"
     releases = [
-        float(line) for line in piped(command, time_limit, f"{value!r}\n" * n, call).splitlines()
+        float(line)
+        for line in run_command(command, time_limit, f"{value!r}\n" * n, call).splitlines()
     ]
     if len(releases) != n:
         raise TargetError(f"{call} wrote {len(releases)} lines, not {n}.")
     return releases
 
 
-def piped(command: list[str], time_limit: float | None, given: str, call: str) -> str:
-    """Run a command on a text and return what it writes; errors say which `call` it was."""
+def run_command(command: list[str], time_limit: float | None, text: str, call: str) -> str:
+    """Run a command on a text and return what it writes; error messages begin with `call`."""
     try:
         process = subprocess.Popen(  # noqa: S603 - the user's own command
             command,
@@ -239,25 +240,25 @@ def piped(command: list[str], time_limit: float | None, given: str, call: str) -
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # It is ended together with what it has started.
+            start_new_session=True,  # So that its child processes can be killed with it.
         )
     except OSError as error:
         raise TargetError(f"{call} did not start: {error}") from error
     with process:
         try:
-            output, errors = process.communicate(given, timeout=time_limit)
+            output, errors = process.communicate(text, timeout=time_limit)
         except subprocess.TimeoutExpired:
             raise TargetError(f"{call} took more than {time_limit:g} s.") from None
         finally:
-            _end(process)
+            _kill_session(process)
     if process.returncode:
-        said = "".join(f": {line}" for line in errors.strip().splitlines()[-1:])
-        raise TargetError(f"{call} gave status {process.returncode}{said}.")
+        last_line = "".join(f": {line}" for line in errors.strip().splitlines()[-1:])
+        raise TargetError(f"{call} gave status {process.returncode}{last_line}.")
     return output
 
 
-def _end(process: "subprocess.Popen[str]") -> None:
-    """End a process that still runs, with all of its session where the system has those."""
+def _kill_session(process: "subprocess.Popen[str]") -> None:
+    """Kill a process that still runs, with its whole session if the system has sessions."""
     if process.poll() is not None:
         return
     if hasattr(os, "killpg"):
@@ -268,11 +269,11 @@ def _end(process: "subprocess.Popen[str]") -> None:
 
 def left_out() -> dict[str, str]:
     """Return the targets whose library has no build for this machine, each with the reason."""
-    why = {
+    reasons = {
         name: adapter.package and machine.left_out(adapter.package)
         for name, adapter in ADAPTERS.items()
     }
-    return {name: reason for name, reason in why.items() if reason}
+    return {name: reason for name, reason in reasons.items() if reason}
 
 
 def names(noise: str | None = None) -> list[str]:
