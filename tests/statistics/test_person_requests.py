@@ -385,7 +385,7 @@ def test_what_is_wrong_is_found_before_noise_is_drawn(monkeypatch: pytest.Monkey
         publish(frame, asked(ALL, **options))
     with pytest.raises(ArgumentError, match="There is no column 'income'"):
         publish(frame, asked(replace(ALL, column="income"), **options))
-    with pytest.raises(ArgumentError, match="do not say whose they are"):
+    with pytest.raises(ArgumentError, match="do not identify a person"):
         publish(frame.with_columns(who=pl.lit(None, pl.Int64)), asked(**options))
 
 

@@ -299,7 +299,7 @@ def test_an_engine_that_fails_is_named_and_its_words_are_not() -> None:
         tally(secret, Plan((Sums("x", 1.0, 0, 1),)))
     assert "4711" not in str(raised.value)
     twice = pd.DataFrame([[1.0, 2.0]], columns=["x", "x"])
-    with pytest.raises(ArgumentError, match="a name of its own"):
+    with pytest.raises(ArgumentError, match="a different name"):
         tally(twice, Plan((Sums("x", 1.0, 0, 1),)))
 
 

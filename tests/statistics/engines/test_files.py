@@ -161,7 +161,7 @@ BROKEN: dict[str, tuple[str | bytes, Plan, str]] = {
         "has no column 'x'",
     ),
     "an unclosed quote in the header": (f'"x\n1,{SECRET}\n', ONLY_X, "quote that is not closed"),
-    "a header that is no text": (b"x,\xff\n1,2\n", ONLY_X, "its header is no utf-8 text"),
+    "a header that is no text": (b"x,\xff\n1,2\n", ONLY_X, "its header is not utf-8 text"),
     "an unclosed quote": (f'x,y\n1,2\n3,"{SECRET}\n', ONLY_X, "line 3 has a quote"),
     "an unclosed quote, rows alone": (
         f'x\n1\n"{SECRET}\n3\n',
@@ -171,8 +171,8 @@ BROKEN: dict[str, tuple[str | bytes, Plan, str]] = {
     "a longer row": (f"x,y\n1,2\n3,4,{SECRET}\n", ONLY_X, "line 3 has 3 entries where"),
     "a shorter row": ("x,y\n1,2\n3\n", ONLY_X, "line 3 has 1 entries where"),
     "text": (f"x\n{SECRET}\n", ONLY_X, "Row 1 of column 'x' (the header not counted) holds text"),
-    "an underscore": ("x\n1_000\n", ONLY_X, "text that is no number"),
-    "a decimal comma": ('x\n"1,5"\n', ONLY_X, "text that is no number"),
+    "an underscore": ("x\n1_000\n", ONLY_X, "text that is not a number"),
+    "a decimal comma": ('x\n"1,5"\n', ONLY_X, "text that is not a number"),
     "bytes of another encoding": (
         b"x,y\n1,\xff\n",
         Plan((X,), (Grouping("y", ("a",)),)),
@@ -246,7 +246,7 @@ def test_an_id_of_one_plan_cannot_be_a_value_of_another(tmp_path: Path) -> None:
 
 def test_a_decimal_comma_leaves_no_point(tmp_path: Path) -> None:
     path = made(tmp_path, "p.csv", "x;y\n1.5;a\n")
-    with pytest.raises(ArgumentError, match="no number"):
+    with pytest.raises(ArgumentError, match="not a number"):
         tally(Files(path, delimiter=";", decimal=","), ONLY_X)
 
 

@@ -223,7 +223,7 @@ def test_one_group_under_two_spellings_is_one_group(
 def test_several_columns_say_whose_a_row_is() -> None:
     frame = pa.table({"ward": [1, 1, 2, 2, None], "bed": ["a", "a", "a", "b", "b"], "x": [1.0] * 5})
     unit = Unit(("ward", "bed"), 1, 1)
-    with pytest.raises(ArgumentError, match="do not say whose they are: ward or bed is missing"):
+    with pytest.raises(ArgumentError, match="do not identify a person: ward or bed is missing"):
         answers(unit, frame, by=())
     assert int(answers(unit, frame.slice(0, 4), by=())[0]) == 3
     assert int(answers(Unit(("ward", "bed"), 1, 1, "own"), frame, by=())[0]) == 4

@@ -205,7 +205,7 @@ def test_rows_are_those_that_people_see(content: str, rows: int, tmp_path: Path)
         ("x,y\n1,a\r\n2,b\n", "line ends of several kinds"),
         ("\n\nx,y\r\n1,a\r\n", "line ends of several kinds"),
         ('x,y\n1,"a"b\n', "line 2 has a quote that is not closed, or text after one"),
-        ("x,X\n1,2\n", "differ by capitals alone"),
+        ("x,X\n1,2\n", "differ only by capitals"),
     ],
 )
 def test_what_would_be_read_wrongly_is_refused(content: str, words: str, tmp_path: Path) -> None:
@@ -217,9 +217,9 @@ def test_no_line_of_json_changes_what_another_means(tmp_path: Path) -> None:
     """DuckDB, left to itself, takes all lines for values of one column if one is no object."""
     for line in ("5", '"a"', '[{"x": 1}]'):
         path = made(tmp_path, "p.jsonl", f'{{"x": 1}}\n{line}\n')
-        assert "has a line that is no object of JSON" in refused(Files(path))
+        assert "has a line that is not a JSON object" in refused(Files(path))
     nested = made(tmp_path, "p.jsonl", '{"x": {"a": 1}}\n')
-    assert refused(Files(nested)).startswith("Row 1 of column 'x' holds text that is no number")
+    assert refused(Files(nested)).startswith("Row 1 of column 'x' holds text that is not a number")
 
 
 def test_columns_that_differ_by_capitals_are_read_apart(tmp_path: Path) -> None:
@@ -305,12 +305,12 @@ def test_columns_of_sqlite_are_what_their_table_declares(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("kinds", "entry", "words"),
     [
-        ("x INTEGER", SECRET, "Row 2 of column 'x' holds what is not an integer"),
-        ("x INTEGER", 1.5, "Row 2 of column 'x' holds what is not an integer"),
-        ("x REAL", SECRET, "Row 2 of column 'x' holds what is not a number"),
-        ("x REAL", b"\xff", "Row 2 of column 'x' holds what is not a number"),
-        ("x TEXT", SECRET, "Row 2 of column 'x' holds text that is no number"),
-        ("x TEXT", b"\xff", "Row 2 of column 'x' holds text that is no number"),
+        ("x INTEGER", SECRET, "Row 2 of column 'x' does not hold an integer"),
+        ("x INTEGER", 1.5, "Row 2 of column 'x' does not hold an integer"),
+        ("x REAL", SECRET, "Row 2 of column 'x' does not hold a number"),
+        ("x REAL", b"\xff", "Row 2 of column 'x' does not hold a number"),
+        ("x TEXT", SECRET, "Row 2 of column 'x' holds text that is not a number"),
+        ("x TEXT", b"\xff", "Row 2 of column 'x' holds text that is not a number"),
     ],
 )
 def test_a_row_of_sqlite_that_is_not_as_declared_is_named(
@@ -323,8 +323,10 @@ def test_what_is_wrong_with_a_database_is_said(tmp_path: Path) -> None:
     source = sqlite_of(tmp_path, (1, "a"))
     assert "has no table 'none'. It has: people." in refused(Files(source.paths, table="none"))
     assert 'table="people"' in refused(Files(source.paths))
-    assert "is none" in refused(Files(made(tmp_path, "p.csv", "x\n"), table="people"))
-    assert "no database of SQLite" in refused(Files(made(tmp_path, "x.db", SECRET), table="people"))
+    assert "is not one" in refused(Files(made(tmp_path, "p.csv", "x\n"), table="people"))
+    assert "not a database of SQLite" in refused(
+        Files(made(tmp_path, "x.db", SECRET), table="people")
+    )
     holding = sqlite3.connect(source.names[0], isolation_level=None)
     holding.execute("BEGIN EXCLUSIVE")
     assert "it is locked" in refused(source)
@@ -363,7 +365,9 @@ def test_a_pipe_is_read_once_and_whole() -> None:
     assert (int(values.total), int(rows)) == (25_000, 10_000)  # type: ignore[union-attr, arg-type]
     assert second.answers[0].tolist() == [5_000]  # type: ignore[union-attr]
     assert "quote that is not closed" in words(f'x,y\n1,a\n2,"{SECRET}\n')
-    assert words(f"x,y\n1,a\n{SECRET},b\n").startswith("Column 'x' holds text that is no number.")
+    assert words(f"x,y\n1,a\n{SECRET},b\n").startswith(
+        "Column 'x' holds text that is not a number."
+    )
 
 
 SILENT = """
@@ -410,7 +414,7 @@ def test_what_begins_after_a_signal_is_ended_too() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        engine_files._watched(source.read, source, raising)  # type: ignore[arg-type]
+        engine_files._run_interruptibly(source.read, source, raising)  # type: ignore[arg-type]
     assert source.attempts > 1
 
 
@@ -442,7 +446,7 @@ def test_what_cannot_come_from_a_pipe_is_refused(
     with os.fdopen(ours), os.fdopen(theirs, "w"), os.fdopen(os.dup(ours)) as given:
         monkeypatch.setattr(sys, "stdin", given)
         assert "from a pipe" in refused(Files("-", format=kind))
-        assert "read by itself" in refused(Files(["-", __file__], format="csv"))
+        assert "cannot be combined with files" in refused(Files(["-", __file__], format="csv"))
 
 
 def test_a_closed_standard_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
