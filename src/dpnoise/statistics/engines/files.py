@@ -46,7 +46,7 @@ _SETTINGS: Final = (
     "SET enable_progress_bar = true",
     "SET enable_progress_bar_print = false",
 )
-_POLL_SECONDS: Final = 0.1  # How often the progress of a query is read.
+_POLL_SECONDS: Final = 0.1  # The interval between two readings of the progress.
 _PERCENT: Final = 100  # DuckDB reports progress in percent.
 _LINE_NUMBER: Final = re.compile(r"Line: (\d+)")
 _HIVE_COLUMN: Final = re.compile(rf"{HIVE_COLUMN_IN_ROW} (\d+)")

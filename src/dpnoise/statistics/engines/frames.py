@@ -3,7 +3,7 @@
 Rows outside the declared groups are dropped first. `arithmetic` turns the values of the other rows
 into integers, which are summed for each group and cell. Only the sums leave the engine.
 
-Where the engine supports it, several plans share one query. What two of them ask is computed once.
+Where the engine supports it, several plans share one query, which computes common questions once.
 In each row, keys that no plan declares are null.
 """
 

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 else:
     nw = import_extra("narwhals", "engines")
 
-_TEXTS: Final = {"string", "empty"}  # What pandas calls objects that are all text or missing.
+_TEXTS: Final = {
+    "string",
+    "empty",
+}  # Types that pandas infers for text and for missing objects.
 _FRAME_TYPES: Final = "a pandas, Polars, Arrow, DuckDB, PySpark or Dask frame"
 _SKIPPED_PREFIX: Final = "skipped_"  # Precedes a name: the flag for rows not grouped by it.
 
