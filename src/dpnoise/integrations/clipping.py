@@ -86,7 +86,7 @@ def tile_sums(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the sum of squares of each tile, with a row for each sample."""
     flat = [_flat(tensor) for tensor in gradients]
     groups = places_by_device(flat)
-    sums = [_ordered_sums([flat[place] for place in group], squares=True) for group in groups]
+    sums = [_ordered_sums([flat[index] for index in group], squares=True) for group in groups]
     return torch.cat([part.to(flat[0].device) for part in sums], dim=1)
 
 
@@ -116,21 +116,21 @@ def clipped_sums(
     flat, step = [_flat(tensor) for tensor in gradients], step_for(float(bound))
     sums: dict[int, torch.Tensor] = {}
     for group in places_by_device(flat):
-        parts = [flat[place] for place in group]
+        parts = [flat[index] for index in group]
         local = factor.to(parts[0].device)
         if local.is_cuda:
             totals = import_kernels()[1].clipped_sums(parts, local, step)
         else:
             totals = [_clipped_sum(part, local / step).mul_(step) for part in parts]
         sums.update(zip(group, totals, strict=True))
-    return [sums[place].reshape(tensor.shape[1:]) for place, tensor in enumerate(gradients)]
+    return [sums[index].reshape(tensor.shape[1:]) for index, tensor in enumerate(gradients)]
 
 
 def places_by_device(tensors: Iterable[torch.Tensor]) -> Iterable[list[int]]:
     """Return the indices of the tensors on each device, in one list per device."""
     places = defaultdict(list)
-    for place, tensor in enumerate(tensors):
-        places[tensor.device].append(place)
+    for index, tensor in enumerate(tensors):
+        places[tensor.device].append(index)
     return places.values()
 
 

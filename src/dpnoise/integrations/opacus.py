@@ -77,10 +77,10 @@ class _SecureNoise:
         mechanism = GaussianMechanism.for_scale(self._scale(), sensitivity=self.sensitivity)
         released: dict[int, torch.Tensor] = {}
         for places in clipping.places_by_device(sums):
-            flat = torch.cat([sums[place].reshape(-1) for place in places])
-            parts = mechanism.release(flat).split([sums[place].numel() for place in places])
+            flat = torch.cat([sums[index].reshape(-1) for index in places])
+            parts = mechanism.release(flat).split([sums[index].numel() for index in places])
             released.update(zip(places, parts, strict=True))
-        return [released[place].reshape(total.shape) for place, total in enumerate(sums)]
+        return [released[index].reshape(total.shape) for index, total in enumerate(sums)]
 
     def _store_gradients(self, released: list[torch.Tensor]) -> None:
         """Store released sums where Opacus expects them."""

@@ -250,7 +250,7 @@ REFUSED: dict[str, tuple[tuple[Ask, ...], tuple[Grouping, ...], str]] = {
     ),
     "too many counts": (
         (Cells("x", 1.0, 0, 2**16 - 1),),
-        (Grouping("g", tuple(f"g{place}" for place in range(300))),),
+        (Grouping("g", tuple(f"g{index}" for index in range(300))),),
         "300 groups with all their cells are 19,660,800 counts, and at most 16,777,216",
     ),
     "no name": ((Sums("", 1.0, 0, 1),), (), "Every column must have a name"),

@@ -301,7 +301,7 @@ def test_paths_without_a_file_are_refused(tmp_path: Path) -> None:
 
 
 def test_thousands_of_columns_are_read_by_name(tmp_path: Path) -> None:
-    names = [f"c{place}" for place in range(9_999 if LONG else 1_999)] + ["x"]
+    names = [f"c{index}" for index in range(9_999 if LONG else 1_999)] + ["x"]
     path = write_file(
         tmp_path, "wide.csv", ",".join(names) + "\n" + ",".join(["1"] * len(names)) + "\n"
     )

@@ -109,18 +109,18 @@ def test_roots_are_the_smallest_floats_that_suffice(squared: int) -> None:
 def test_counts_sums_and_means_reach_their_sensitivity(neighbours: str) -> None:
     """One person with the most rows, of the largest value, in the most groups reaches it."""
     ids = IDS["text"]
-    here = [("p", city, 3.0) for city in GROUPS[:2] for _ in range(5)]
-    there = [("p", city, 3.0) for city in GROUPS[2:4] for _ in range(5)]
+    rows = [("p", city, 3.0) for city in GROUPS[:2] for _ in range(5)]
+    elsewhere = [("p", city, 3.0) for city in GROUPS[2:4] for _ in range(5)]
     below = [("p", city, -2.0) for city in GROUPS[:2] for _ in range(5)]
-    others = [[]] if neighbours == "add-remove" else [there, below]
+    others = [[]] if neighbours == "add-remove" else [elsewhere, below]
     for request in requests(neighbours, 2, 3):
         ((_, plan), *_) = request.plans().items()
-        first, *rest = (tally(table(rows, ids), plan) for rows in (here, *others))
+        first, *rest = (tally(table(world, ids), plan) for world in (rows, *others))
         for _, query in request.prepare():
             if isinstance(query, Count | Sum | Mean):
-                place = plan.asks.index(query.ask)
+                index = plan.asks.index(query.ask)
                 base, *neighbour_integers = (
-                    exact_integers(query, world.answers[place]) for world in (first, *rest)
+                    exact_integers(query, world.answers[index]) for world in (first, *rest)
                 )
                 squared = query.rho is not None
                 changes = (base - other for other in neighbour_integers)
@@ -173,9 +173,9 @@ def whale_table(groups: int = 5) -> pa.Table:
 
 def test_the_order_of_rows_and_a_second_run_change_nothing() -> None:
     unit, ask = Unit(("who",), 2, 7), Sums("x", 1.0, 0, 2**20)
-    once, again = answers(unit, whale_table(), ask), answers(unit, whale_table(), ask)
+    once, repeated = answers(unit, whale_table(), ask), answers(unit, whale_table(), ask)
     reversed_rows = answers(unit, whale_table().take(list(range(WHALE, -1, -1))), ask)
-    for other in (again, reversed_rows):
+    for other in (repeated, reversed_rows):
         assert other[0].tolist() == once[0].tolist()
         assert other[1].total.tolist() == once[1].total.tolist()
     # The group of the second person may be one of the whale's.

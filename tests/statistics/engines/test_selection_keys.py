@@ -94,8 +94,8 @@ def test_the_type_of_an_id_changes_nothing(engine: str) -> None:
         frame = make(with_type(table, "who", name, kind))
         unit = replace(UNIT, text=("who",)) if "text" in name else UNIT
         assert_same(answer(frame, unit=unit), expected)
-        again = holders(frame, "city", unit)
-        assert dict(zip(again.keys, again.persons, strict=True)) == dict(
+        repeated = holders(frame, "city", unit)
+        assert dict(zip(repeated.keys, repeated.persons, strict=True)) == dict(
             zip(labels.keys, labels.persons, strict=True)
         )
 
@@ -125,8 +125,8 @@ def test_the_type_of_a_group_changes_neither_counts_nor_labels(engine: str) -> N
         keys = tuple(written) if "text" in name else (0, 1, 2, 3)
         assert_same(answer(frame, keys), expected)
         if name != "text of floats":
-            again = holders(frame, "city", UNIT)
-            assert dict(zip(again.keys, again.persons, strict=True)) == dict(
+            repeated = holders(frame, "city", UNIT)
+            assert dict(zip(repeated.keys, repeated.persons, strict=True)) == dict(
                 zip(labels.keys, labels.persons, strict=True)
             )
 

@@ -91,7 +91,7 @@ def _read_header(files: Files, path: str, shown: str, stack: ExitStack) -> _Head
         ) from None
     if names is None:
         raise ArgumentError(f"{shown} is empty: it has no header.")
-    blank_lines = next(place for place, line in enumerate(lines) if line.strip("\r\n"))
+    blank_lines = next(index for index, line in enumerate(lines) if line.strip("\r\n"))
     ends = [line[len(line.rstrip("\r\n")) :] for line in (*lines[:blank_lines], lines[-1])]
     if len(set(ends) - {""}) > 1:  # We would have to guess which one ends rows.
         raise ArgumentError(
@@ -102,10 +102,10 @@ def _read_header(files: Files, path: str, shown: str, stack: ExitStack) -> _Head
 
 def _read_lines(text: io.TextIOWrapper, lines: list[str]) -> Iterator[str]:
     """Yield lines, and append them to `lines`."""
-    left = _MAX_HEADER_LENGTH
-    while line := text.readline(left):
-        left -= len(line)
-        if left <= 0:
+    remaining = _MAX_HEADER_LENGTH
+    while line := text.readline(remaining):
+        remaining -= len(line)
+        if remaining <= 0:
             raise csv.Error
         if "\0" in line:
             raise UnicodeError
@@ -185,7 +185,7 @@ class Csv(Source):
                 )
         super().__init__(opening, header_names)
         self._header_names = header_names
-        types = ", ".join(f"c{place}: 'VARCHAR'" for place in range(len(header_names)))
+        types = ", ".join(f"c{index}: 'VARCHAR'" for index in range(len(header_names)))
         quote = quote_text(files.quote)
         self._options = (
             f"auto_detect=false, columns={{{types}}}, strict_mode=true, {WITHOUT_HIVE}, "
@@ -204,7 +204,7 @@ class Csv(Source):
             tables = self._read_in_parallel(paths)
         # In a file of one column, an empty line is not a row: a missing entry has quotes.
         condition = " WHERE c0 IS NOT NULL" if len(self._header_names) == 1 else ""
-        columns = self.select_by_place(names)
+        columns = self.select_by_index(names)
         selects = (f"SELECT {columns} FROM {table}{condition}" for table in tables)
         return f"({' UNION ALL '.join(selects)})"
 

@@ -131,10 +131,10 @@ def source_of(setting: object, folder: Path) -> Files | Path | None:
         return folder / setting
     if not isinstance(setting, dict):
         raise ArgumentError(f"source must be the name of a file, got {shown(setting)}.")
-    known = ["path", *(field.name for field in fields(Files))]
+    allowed = ["path", *(field.name for field in fields(Files))]
     for name in setting:
-        if name not in known:
-            raise unknown("setting", name, known)
+        if name not in allowed:
+            raise unknown("setting", name, allowed)
     path_or_paths = setting.get("paths", setting.get("path"))
     if path_or_paths is None or {"path", "paths"} <= setting.keys():
         raise ArgumentError('source must have path = "people.csv" or paths = ["a.csv", "b.csv"].')

@@ -108,8 +108,8 @@ def _query_files(
     is_piped = files.is_standard_input
 
     def answer(*, in_order: bool) -> _T:
-        kept = reads_twice and (in_order or is_piped)
-        with _open_source(files, in_order=in_order, kept=kept) as source:
+        in_memory = reads_twice and (in_order or is_piped)
+        with _open_source(files, in_order=in_order, in_memory=in_memory) as source:
             result = _run_interruptibly(lambda: query(source), source, progress)
             if fault := source.fault():
                 raise ArgumentError(fault)
@@ -145,8 +145,10 @@ def _locate_error(error: RowError, source: Source) -> RowError:
         if row is not None:
             of_file = f" of {path}" if len(source.paths) > 1 else ""
             header = " (the header not counted)" if source.has_header else ""
-            place = f"Row {row}{of_file} of column {error.column!r}{header}"
-            return RowError(error.plan, error.column, is_missing=error.is_missing, place=place)
+            location = f"Row {row}{of_file} of column {error.column!r}{header}"
+            return RowError(
+                error.plan, error.column, is_missing=error.is_missing, location=location
+            )
     return error
 
 
@@ -200,7 +202,9 @@ def _start(duckdb: ModuleType) -> None:
 
 
 @contextmanager
-def _open_source(files: Files, *, in_order: bool = False, kept: bool = False) -> Iterator[Source]:
+def _open_source(
+    files: Files, *, in_order: bool = False, in_memory: bool = False
+) -> Iterator[Source]:
     """Open files for reading; raise if they change before all rows are read."""
     duckdb = import_extra("duckdb", "engines")
     kind = kind_of(files)
@@ -218,7 +222,9 @@ def _open_source(files: Files, *, in_order: bool = False, kept: bool = False) ->
             values = partition_values(files.hive, paths) if files.hive else []
             partitions = dict(zip(utf8_paths, values, strict=False))
             yield _SOURCES[kind](
-                Opening(connection, files, utf8_paths, shown, stack, in_order, kept, partitions)
+                Opening(
+                    connection, files, utf8_paths, shown, stack, in_order, in_memory, partitions
+                )
             )
             if before and [file_state(path) for path in paths] != before:
                 raise ArgumentError(f"{shown} changed while it was read. Read it again.")
@@ -239,9 +245,9 @@ def _utf8_paths(paths: list[str], stack: ExitStack) -> list[str]:
         return paths
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="dpnoise-")))
     links = []
-    for place, path in enumerate(paths):
+    for index, path in enumerate(paths):
         name = Path(path).name.encode("utf-8", "replace").decode()
-        links.append(folder / f"{place}-{name}")
+        links.append(folder / f"{index}-{name}")
         links[-1].symlink_to(Path(path).absolute())
     return list(map(str, links))
 

@@ -49,12 +49,12 @@ class RowError(ArgumentError):
     """A row of a column has text that is not a number, or no value where one is required."""
 
     def __init__(
-        self, plan: Plan, column: str, *, is_missing: bool, place: str | None = None
+        self, plan: Plan, column: str, *, is_missing: bool, location: str | None = None
     ) -> None:
         self.plan, self.column, self.is_missing = plan, column, is_missing
-        subject = f"Column {column!r}" if place is None else place
+        subject = f"Column {column!r}" if location is None else location
         if is_missing:
-            problem = "has rows without a value" if place is None else "has no value"
+            problem = "has rows without a value" if location is None else "has no value"
             super().__init__(f'{subject} {problem}. To leave out such rows, say missing="drop".')
         else:
             super().__init__(
@@ -131,12 +131,12 @@ def answer_all(
     """
     for plan in plans:
         check_plan(plan)
-    known = wrapped(frame)
-    if known.implementation.is_dask():
-        return _answer_by_partition(known.to_native(), plans)
+    narwhals_frame = wrapped(frame)
+    if narwhals_frame.implementation.is_dask():
+        return _answer_by_partition(narwhals_frame.to_native(), plans)
     if all(plan.unit is None for plan in plans):
-        return _answer(known, plans, file)
-    return [tally for plan in plans for tally in _answer(known, [plan], file)]
+        return _answer(narwhals_frame, plans, file)
+    return [tally for plan in plans for tally in _answer(narwhals_frame, [plan], file)]
 
 
 def _answer_by_partition(frame: "dask.dataframe.DataFrame", plans: Sequence[Plan]) -> list[Tally]:
@@ -164,9 +164,11 @@ def _add_answers(left: Sum | Integers, right: Sum | Integers) -> Sum | Integers:
     return np.asarray(left + right)  # type: ignore[operator]  # Both are counts.
 
 
-def _answer(known: "Frame", plans: Sequence[Plan], file: FileColumns | None) -> list[Tally]:
+def _answer(
+    narwhals_frame: "Frame", plans: Sequence[Plan], file: FileColumns | None
+) -> list[Tally]:
     """Answer plans in one query. A plan with a privacy unit must be the only one."""
-    data = prepared(known, (name for plan in plans for name in needed_columns(plan)), file)
+    data = prepared(narwhals_frame, (name for plan in plans for name in needed_columns(plan)), file)
     for name in dict.fromkeys(name for plan in plans for name in asked_columns(plan)):
         arithmetic.check_numbers(name, data.schema[name])
     unit = plans[0].unit
@@ -222,13 +224,13 @@ def _bound_persons(frame: "Frame", plan: Plan, unit: Unit, query: "_Query") -> "
     return wrapped(persons.bounded(persons.rows_of(frame), unit, names, groups).relation)
 
 
-def _first_spelling(name: str, places: Mapping[Key, int]) -> "nw.Expr":
+def _first_spelling(name: str, matches: Mapping[Key, int]) -> "nw.Expr":
     """Return a key in the first of its spellings."""
     first: dict[int, Key] = {}
     key = nw.col(name)
-    for spelling, place in places.items():
-        if first.setdefault(place, spelling) != spelling:
-            key = nw.when(nw.col(name) == spelling).then(nw.lit(first[place])).otherwise(key)
+    for spelling, index in matches.items():
+        if first.setdefault(index, spelling) != spelling:
+            key = nw.when(nw.col(name) == spelling).then(nw.lit(first[index])).otherwise(key)
     return key
 
 
@@ -300,8 +302,8 @@ class _Query:
         self.flags = persons.id_flags(unit, data.schema, data.names, data.ambiguous_text)
         for flag in self.flags:
             expressions.chosen[flag.name] = flag.is_wrong
-        for place, name in enumerate(unit.columns):
-            self.ids.append(f"person{place}")
+        for index, name in enumerate(unit.columns):
+            self.ids.append(f"person{index}")
             expressions.chosen[self.ids[-1]] = persons.as_id(
                 name, data.names[name], data.schema[name]
             )
@@ -327,7 +329,7 @@ class _Query:
 
     def tally(self, plan: Plan, tables: Tables) -> Tally:
         """Return the answers to a plan from the results of the query."""
-        results = {code: self._grouped(plan, table) for code, table in tables.items()}
+        results = {code: self._group_rows(plan, table) for code, table in tables.items()}
         first = results[None]
         rows = first.by_group(ROWS)
         if rows.sum() >= _MAX_ROWS:
@@ -342,13 +344,13 @@ class _Query:
                 answers.append(self.asks[ask].answer(results, count, np.asarray(rows - count)))
         return Tally(tuple(answers))
 
-    def _grouped(self, plan: Plan, table: "DataFrame") -> Grouped:
+    def _group_rows(self, plan: Plan, table: "DataFrame") -> Grouped:
         """Return a result with the group of each row."""
         places = np.zeros(len(table), dtype=np.int64)
         for grouping in plan.by:
-            place_of = self.matches[grouping]
-            key_places = [place_of[entry] for entry in table[self.keys[grouping]].to_list()]
-            places = places * len(grouping.keys) + np.array(key_places, dtype=np.int64)
+            index_of = self.matches[grouping]
+            indices = [index_of[entry] for entry in table[self.keys[grouping]].to_list()]
+            places = places * len(grouping.keys) + np.array(indices, dtype=np.int64)
         return Grouped(table, places, tuple(len(grouping.keys) for grouping in plan.by))
 
     def _check_values(self, plan: Plan, result: Grouped) -> None:

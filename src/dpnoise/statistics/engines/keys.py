@@ -63,7 +63,7 @@ def matches(grouping: Grouping, dtype: "DType", parsed: Collection[str] | None) 
     else:
         kind, key_type = _KINDS.get(check_key(column, dtype).base_type(), ("integers", Real))
     is_rounded = dtype in FLOATS and (parsed is None or column not in parsed)
-    for place, key in enumerate(grouping.keys):
+    for index, key in enumerate(grouping.keys):
         if parsed is None and not grouping.discovered and not _is_of_type(key, key_type):
             raise ArgumentError(
                 f"Column {column!r} holds {kind}, and the group {shown(key)} is not of that kind. "
@@ -78,7 +78,7 @@ def matches(grouping: Grouping, dtype: "DType", parsed: Collection[str] | None) 
                 "Declare groups as the column holds them."
             )
         for value in values:
-            if places.setdefault(value, place) != place:
+            if places.setdefault(value, index) != index:
                 raise ArgumentError(
                     f"The groups {shown(grouping.keys[places[value]])} and {shown(key)} of column "
                     f"{column!r} are the same. Declare each once."

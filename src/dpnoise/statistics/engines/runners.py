@@ -165,11 +165,11 @@ class _DuckDB(_Sql):
     def prepare(self, frame: "Frame", names: Sequence[str]) -> tuple["Frame", dict[str, str]]:
         """Raise if two columns differ only by case, which DuckDB ignores."""
         for name in names:
-            same = [column for column in frame.columns if column.casefold() == name.casefold()]
-            if len(same) > 1:
+            spellings = [column for column in frame.columns if column.casefold() == name.casefold()]
+            if len(spellings) > 1:
                 raise ArgumentError(
-                    f"Columns {same[0]!r} and {same[1]!r} differ only by capitals, which DuckDB "
-                    "ignores. Rename one."
+                    f"Columns {spellings[0]!r} and {spellings[1]!r} differ only by capitals, "
+                    "which DuckDB ignores. Rename one."
                 )
         return super().prepare(frame, names)
 
@@ -206,7 +206,7 @@ class _Spark(_Sql):
     def prepare(self, frame: "Frame", names: Sequence[str]) -> tuple["Frame", dict[str, str]]:  # noqa: ARG002 - Spark renames all
         """Rename columns: Spark parses dots and backticks in a name."""
         native = frame.to_native()
-        safe = [f"column{place}" for place in range(len(native.columns))]
+        safe = [f"column{index}" for index in range(len(native.columns))]
         safe_names = dict(zip(native.columns, safe, strict=True))
         if len(safe_names) < len(safe):
             raise ArgumentError("Every column must have another name. Rename some.")
@@ -246,7 +246,7 @@ class _InMemory(Runner):
     def prepare(self, frame: "Frame", names: Sequence[str]) -> tuple["Frame", dict[str, str]]:
         """Decode dictionaries, and rename columns, because DuckDB ignores case."""
         arrow = import_extra("pyarrow", "files")
-        new_names = {name: f"column{place}" for place, name in enumerate(names)}
+        new_names = {name: f"column{index}" for index, name in enumerate(names)}
         collected = frame.lazy().collect()
         columns = {}
         for name, column in self.arrow_columns(collected, names).items():

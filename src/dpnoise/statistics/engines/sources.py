@@ -117,7 +117,7 @@ class Opening:
     shown: str  # The name of the files for errors.
     stack: ExitStack
     in_order: bool = False  # Whether to read CSV in order, because reading in parallel failed.
-    kept: bool = False  # Whether to hold rows in memory, because they can be read only once.
+    in_memory: bool = False  # Whether to hold rows in memory, because they can be read only once.
     # Maps each path to the values of its hive columns, as SQL.
     partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -131,9 +131,9 @@ class Source:
     def __init__(self, opening: Opening, names: list[str] | None) -> None:
         self.opening, self.paths, self.connection = opening, opening.paths, opening.connection
         self._hive = list(opening.files.hive)
-        known = {name.casefold() for name in names or ()}
+        names_in_file = {name.casefold() for name in names or ()}
         for name in self._hive:
-            if name.casefold() in known:
+            if name.casefold() in names_in_file:
                 raise ArgumentError(
                     f"{opening.shown} has a column {name!r}, which hive declares as one of "
                     "folders. Leave it out of hive."
@@ -196,14 +196,14 @@ class Source:
         relation = raw.project(
             ", ".join(f"{sql} AS {quote_name(name)}" for name, sql in parts.items())
         )
-        if self.opening.kept:
+        if self.opening.in_memory:
             relation = self.connection.from_arrow(relation.to_arrow_table())
         return FileColumns(relation, parse_errors, parsed, row)
 
-    def select_by_place(self, names: Iterable[str]) -> str:
+    def select_by_index(self, names: Iterable[str]) -> str:
         """Return the SQL that selects columns by position: DuckDB may rename columns."""
-        place_of = (self.names or []).index
-        return ", ".join(f"c{place_of(name)} AS {quote_name(name)}" for name in names) or "1"
+        index_of = (self.names or []).index
+        return ", ".join(f"c{index_of(name)} AS {quote_name(name)}" for name in names) or "1"
 
     def _table_with_partitions(self, columns_read: list[str], paths: list[str]) -> str:
         """Return the SQL of a table that includes the columns of hive."""
@@ -219,9 +219,9 @@ class Source:
         parts = []
         for values, group in by_values.items():
             sql = {name: quote_name(name) for name in columns_read}
-            for place, (name, value) in enumerate(zip(self._hive, values, strict=True)):
+            for index, (name, value) in enumerate(zip(self._hive, values, strict=True)):
                 if name in file_columns:
-                    error = f"error({quote_text(f'{HIVE_COLUMN_IN_ROW} {place}')})"
+                    error = f"error({quote_text(f'{HIVE_COLUMN_IN_ROW} {index}')})"
                     sql[name] = (
                         f"CASE WHEN {quote_name(name)} IS NULL THEN {value} ELSE {error} END"
                     )
@@ -266,9 +266,9 @@ class Source:
 
 def _free_names(taken: Iterable[str], number: int) -> list[str]:
     """Return unused names for helper columns; DuckDB ignores case."""
-    known = {name.casefold() for name in taken}
-    candidates = (f"helper{place}" for place in range(number + len(known)))
-    return [name for name in candidates if name not in known][:number]
+    taken_names = {name.casefold() for name in taken}
+    candidates = (f"helper{index}" for index in range(number + len(taken_names)))
+    return [name for name in candidates if name not in taken_names][:number]
 
 
 class JsonLines(Source):
@@ -330,7 +330,7 @@ class Parquet(Source):
                     f"{path} has other columns than {paths[0]}. Read it separately."
                 )
         super().__init__(opening, declared[0][0])
-        self._places = ", ".join(f"c{place}" for place in range(len(declared[0][0])))
+        self._places = ", ".join(f"c{index}" for index in range(len(declared[0][0])))
 
     def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
         """Refuse ids that DuckDB would round to floats."""
@@ -345,7 +345,7 @@ class Parquet(Source):
     def table(self, names: Sequence[str], paths: Sequence[str]) -> str:
         """Return the SQL of the rows."""
         rows = f"{_read_parquet(paths)} AS t({self._places})"
-        return f"(SELECT {self.select_by_place(names)} FROM {rows})"
+        return f"(SELECT {self.select_by_index(names)} FROM {rows})"
 
 
 def _read_parquet(paths: Sequence[str]) -> str:
@@ -429,14 +429,14 @@ def partition_values(hive: Mapping[str, str], paths: Sequence[str]) -> list[tupl
     error shows a path, because the names of its folders are data.
     """
     values = []
-    for place, path in enumerate(paths, start=1):
+    for number, path in enumerate(paths, start=1):
         parts = (folder.partition("=") for folder in PurePath(path).parent.parts)
         folders = [
             (_decode_percent_signs(name), _decode_percent_signs(value))
             for name, sign, value in parts
             if sign and name
         ]
-        file_label = f"file {place:,} of {len(paths):,}"
+        file_label = f"file {number:,} of {len(paths):,}"
         values.append(
             tuple(_partition_value(name, hive[name], folders, file_label) for name in hive)
         )

@@ -51,8 +51,8 @@ class _InvalidText(str):
 class _EntryType:
     """The singular and plural of a type for errors, and SQL for a view that avoids it."""
 
-    one: str
-    many: str
+    singular: str
+    plural: str
     instead: str
 
 
@@ -177,8 +177,8 @@ class _Column:
             self._types &= {type(present), NoneType}
         if not set(map(type, entries)) <= self._types:
             rejected = (i for i, entry in enumerate(entries) if type(entry) not in self._types)
-            place = next(rejected)
-            raise self._error(type(entries[place]), first_row + place)
+            index = next(rejected)
+            raise self._error(type(entries[index]), first_row + index)
         if self._kind != "text":
             return list(entries)
         # Ids keep every byte, so that no two of them become one.
@@ -195,11 +195,11 @@ class _Column:
                 f"{where} does not hold {expected}, as its table declares. "
                 'Correct it, or empty it and say missing="drop".'
             )
-        expected = " or ".join(f"all {_ENTRY_TYPES[allowed].many}" for allowed in self._allowed)
+        expected = " or ".join(f"all {_ENTRY_TYPES[allowed].plural}" for allowed in self._allowed)
         instead = shown(_ENTRY_TYPES[entry_type].instead.format(quote_name(self._name)))
         return ArgumentError(
-            f"{where} is {_ENTRY_TYPES[entry_type].one}, and entries must be {expected}. Correct "
-            f"it, or make a view with {instead}, and give that."
+            f"{where} is {_ENTRY_TYPES[entry_type].singular}, and entries must be {expected}. "
+            f"Correct it, or make a view with {instead}, and give that."
         )
 
 
