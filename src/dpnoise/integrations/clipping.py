@@ -6,7 +6,7 @@ number of processes. So a sample can exceed its bound only by the rounding of it
 which `EXCESS` bounds.
 
 The squares of a norm are added in one fixed order, in tiles. So the norm of a sample is the same to
-the last bit on the processor and on a device, for every batch, and its error does not grow with the
+the last bit on the processor and on a device, in every batch. Its error does not grow with the
 model.
 
 Ghost clipping computes the same norms and sums for one layer at a time. Opacus computes norms from

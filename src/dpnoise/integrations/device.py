@@ -137,8 +137,8 @@ class _Release:
     def _memory(self, blocks: int, elements: int) -> torch.Tensor:
         """Return all memory that the kernels need. It holds the key: wipe it after use.
 
-        It holds the parameters, the numbers of open blocks and elements, a list of elements, a list
-        of blocks, and a buffer for rows, in this order.
+        Its parts are, in this order: the parameters, the numbers of open blocks and elements, a
+        list of elements, a list of blocks, and a buffer for rows.
         """
         layout = np.zeros(_PARAMETERS + 2 + elements + blocks, dtype=np.int64)
         parameters = self._parameters()

@@ -1,8 +1,11 @@
 """Sum per-sample gradients on a device: one pass for their norms, one for their clipped sums.
 
-A launch covers many tensors. Each is split into tiles, and `tiles` has a row for each tile: the
-address of the tile in the first sample, the numbers per sample in that tensor, the numbers in the
-tile, the offset of its sums in the output, and the index of the tile.
+A launch covers many tensors. Each is split into tiles, and `tiles` has a row for each tile:
+
+- the address of the tile in the first sample;
+- the numbers per sample in that tensor, and the numbers in the tile;
+- the offset of its sums in the output;
+- the index of the tile.
 """
 
 from collections.abc import Iterator, Sequence
