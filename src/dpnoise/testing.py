@@ -1,7 +1,7 @@
-"""For tests alone: a Generator whose noise is known to whoever knows its key, and an assertion.
+"""Tools for tests: a Generator with a fixed key, and an assertion that runs an audit.
 
-Nothing else in dpnoise can be made to repeat, and nothing in dpnoise imports this module but the
-fixture for pytest.
+Nothing else in dpnoise can repeat its noise. Within dpnoise, only the fixture for pytest imports
+this module.
 """
 
 import hashlib
@@ -23,16 +23,17 @@ __all__ = ["assert_private", "fixed_generator"]
 def assert_private(
     mechanism: object, epsilon: float | None = None, delta: float = 0.0, **options: Any
 ) -> "Report":
-    """Audit a mechanism, and fail the test if more than it claims is certified.
+    """Audit a mechanism, and fail the test if the audit refutes its claim.
 
     Passing proves nothing: see `dpnoise.audit`. A mechanism that keeps its claim fails with
-    probability 1 - confidence at most, 0.001 by default; a suite that runs often asks for more. A
-    claim that so few releases could not refute is an error, because such a test could never fail.
+    probability at most 1 - confidence, 0.001 by default; a suite that runs often needs a higher
+    confidence. A claim that the sample size could not refute is an error, because such a test could
+    never fail.
 
     Parameters
     ----------
     mechanism, epsilon, delta
-        What is audited, and what it claims.
+        The mechanism to audit, and its claim.
     options
         As for `dpnoise.audit`: neighbours, sensitivity, budget, confidence, mu, rho and the rest.
 
@@ -55,7 +56,7 @@ def assert_private(
 
 
 def fixed_generator(key: bytes, *, cipher: str = AES, **options: Any) -> Generator:
-    """Return a Generator that draws the same noise whenever it is made with the same key.
+    """Return a Generator that always draws the same noise for the same key.
 
     Its first call expands `key` itself, in the layout of `dpnoise.core.entropy`; each further call
     expands the BLAKE2b hash of the key before it. Scalar calls read the key stream too.
@@ -65,7 +66,7 @@ def fixed_generator(key: bytes, *, cipher: str = AES, **options: Any) -> Generat
     key
         32 bytes.
     cipher
-        "AES-256-CTR", as everywhere on a processor, or "ChaCha20", as on devices without AES.
+        "AES-256-CTR", the default on processors, or "ChaCha20", the cipher of other devices.
     options
         As for `Generator`.
 
@@ -75,7 +76,7 @@ def fixed_generator(key: bytes, *, cipher: str = AES, **options: Any) -> Generat
     >>> fixed_generator(bytes(32)).laplace() == fixed_generator(bytes(32)).laplace()
     True
     >>> fixed_generator(bytes(32))
-    <fixed dpnoise generator (AES-256-CTR): for tests alone, its noise protects nobody>
+    <fixed dpnoise generator (AES-256-CTR): only for tests, its noise protects nobody>
     """
     if not isinstance(key, bytes):
         raise ArgumentTypeError(f"key must be 32 bytes, got {type(key).__name__}.")
@@ -93,12 +94,12 @@ class _FixedSource(Source):
         self.cipher = cipher
 
     def __repr__(self) -> str:
-        return f"<fixed dpnoise source ({self.cipher}): for tests alone, its bits protect nobody>"
+        return f"<fixed dpnoise source ({self.cipher}): only for tests, its bits protect nobody>"
 
     def __reduce__(self) -> NoReturn:
         raise SecretError("A fixed source holds its key and is never copied or pickled.")
 
-    def key(self, cipher: str | None = None) -> Key:  # noqa: ARG002 - the source has its own
+    def key(self, cipher: str | None = None) -> Key:  # noqa: ARG002 - the cipher is fixed
         """Return the next key of the chain."""
         self._last = Key(self._next, self.cipher)
         self._next = hashlib.blake2b(self._next, digest_size=KEY_BYTES).digest()
@@ -124,7 +125,7 @@ class _FixedSource(Source):
 class _FixedGenerator(Generator):
     """A Generator with a fixed source."""
 
-    source: "_FixedSource"  # type: ignore[misc] # Of the instance, where others have the class's.
+    source: "_FixedSource"  # type: ignore[misc] # An attribute of the instance, here only.
 
     def __init__(self, key: bytes, cipher: str, **options: Any) -> None:
         super().__init__(**options)
@@ -132,7 +133,7 @@ class _FixedGenerator(Generator):
 
     def __repr__(self) -> str:
         cipher = self.source.cipher
-        return f"<fixed dpnoise generator ({cipher}): for tests alone, its noise protects nobody>"
+        return f"<fixed dpnoise generator ({cipher}): only for tests, its noise protects nobody>"
 
     def __reduce__(self) -> NoReturn:
         raise SecretError("A fixed generator holds its key and is never copied or pickled.")

@@ -454,7 +454,7 @@ def error_message(source: Files, *, column: str = "x") -> str:
 
 def test_errors_about_a_table_are_one_line(address: str) -> None:
     source = make_table(address, "words", {"x": "text"}, {"x": ["1", SECRET]})
-    assert "holds text that is no number" in error_message(source)
+    assert "holds text that is not a number" in error_message(source)
     assert "has no column 'y'. It has: x." in error_message(source, column="y")
     assert "has no table 'nobody'. It has: " in error_message(Files(address, table="nobody"))
     assert 'table="people"' in error_message(Files(address))

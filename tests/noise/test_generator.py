@@ -189,7 +189,7 @@ def test_a_fixed_source_says_so_and_keeps_its_key() -> None:
     source = fixed_generator(KEY).source
     source.random_bytes(8)
     assert "fixed" in repr(source)
-    assert "for tests alone" in repr(source)
+    assert "only for tests" in repr(source)
     assert KEY.hex() not in repr(source)
     assert KEY not in repr(source).encode()
     for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
@@ -208,7 +208,7 @@ def test_a_fixed_generator_repeats_and_says_so() -> None:
     for draw in draws:
         np.testing.assert_array_equal(draw(first), draw(second))
     assert first.laplace() != first.laplace()
-    assert "for tests alone" in repr(first)
+    assert "only for tests" in repr(first)
     assert KEY.hex() not in repr(first)
     assert KEY not in repr(first).encode()
     with pytest.raises(SecretError):

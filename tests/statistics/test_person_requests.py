@@ -70,8 +70,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no groups at all": ({"max_groups": 0}, "max_groups must be at least 1, got 0"),
     "half a row": ({"max_rows": 2.5}, "max_rows must be an integer"),
     "more groups than there are": ({"max_groups": 6}, "max_groups must be at most 5"),
-    "a group": ({"person": "city"}, "'city' says whose a row is, and cannot be grouped by"),
-    "a value": ({"person": ["who", "x"], "publish": (ALL,)}, "'x' says whose .* be published"),
+    "a group": ({"person": "city"}, "'city' identifies a person, and cannot be grouped by"),
+    "a value": ({"person": ["who", "x"], "publish": (ALL,)}, "'x' identifies .* be published"),
     "a column twice": ({"person": ["who", "who"]}, "each once"),
     "no column": ({"person": []}, "person must name one or more columns that identify a person"),
     "numbers for names": ({"person": [1]}, "must be a name or a list of names"),
@@ -394,7 +394,7 @@ def test_what_is_wrong_is_found_before_noise_is_drawn(monkeypatch: pytest.Monkey
         publish(frame, person_request(ALL, **options))
     with pytest.raises(ArgumentError, match="There is no column 'income'"):
         publish(frame, person_request(replace(ALL, column="income"), **options))
-    with pytest.raises(ArgumentError, match="do not say whose they are"):
+    with pytest.raises(ArgumentError, match="do not identify a person"):
         publish(frame.with_columns(who=pl.lit(None, pl.Int64)), person_request(**options))
 
 

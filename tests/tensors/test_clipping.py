@@ -58,7 +58,7 @@ def test_sums_do_not_depend_on_the_order_or_the_parts(monkeypatch: pytest.Monkey
     assert total.shape == (3, 7)
     order = torch.randperm(500)
     assert torch.equal(clipped_sum(gradients[order], factor[order], 0.3), total)
-    monkeypatch.setattr(clipping, "_TOGETHER", 64)
+    monkeypatch.setattr(clipping, "_MAX_CONVERTED", 64)
     assert torch.equal(factor_of(gradients, 0.3), factor)
     assert torch.equal(clipped_sum(gradients, factor, 0.3), total)
 

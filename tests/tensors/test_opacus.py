@@ -408,7 +408,7 @@ def test_ghost_clipping_has_the_sum_of_flat_clipping(
     On a device, flat clipping adds the contributions to an embedding in any order.
     """
     monkeypatch.setattr(GaussianMechanism, "release", lambda _self, value, _rng=None: value)
-    monkeypatch.setattr(clipping, "_AT_ONCE", samples_at_once)
+    monkeypatch.setattr(clipping, "_MAX_LAYER_NUMBERS", samples_at_once)
     results = []
     for mode in ("hooks", "ghost"):
         (model, optimizer, criterion, _), x, y = make_varied(device=device, grad_sample_mode=mode)

@@ -1,1 +1,1 @@
-"""One small file for each ecosystem. Nobody imports them: they are there for who asks."""
+"""Integrations with other libraries, one module for each. Users import the ones they need."""

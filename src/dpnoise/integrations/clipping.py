@@ -1,19 +1,19 @@
-"""Per-sample gradients, clipped in float64 and summed without a rounding error.
+"""Clip per-sample gradients in float64 and sum them without a rounding error.
 
-A clipped gradient is cut, towards zero, to multiples of a fine step. Cutting makes no norm larger,
-and sums of these multiples are exact in float64, whatever their order, the device and the number of
-processes. So only the rounding of its own norm and factor, which `EXCESS` bounds, can make a sample
-count for more than its bound.
+A clipped gradient is truncated, towards zero, to multiples of a fine step. Truncation makes no norm
+larger. Sums of these multiples are exact in float64, whatever their order, the device and the
+number of processes. So a sample can exceed its bound only by the rounding of its norm and factor,
+which `EXCESS` bounds.
 
-The squares of a norm are added in one fixed order, in tiles. So a sample's norm is the same to the
-last bit on the processor and on a device, whatever else is in the batch, and its error does not
-grow with the model.
+The squares of a norm are added in one fixed order, in tiles. So the norm of a sample is the same to
+the last bit on the processor and on a device, in every batch. Its error does not grow with the
+model.
 
-Ghost clipping takes the same norms and sums, of one layer at a time. Opacus takes norms from
-products of activations, and lets a second backward pass make the sum of clipped gradients, both in
-the model's format, where no rigorous bound on rounding is small. Here the one backward pass keeps
-each layer's input and the gradient of its output. From these a layer's per-sample gradients are
-computed twice, some samples at a time: once for the norms, and once for the clipped sums.
+Ghost clipping computes the same norms and sums for one layer at a time. Opacus computes norms from
+products of activations, and the sum of clipped gradients in a second backward pass. Both use the
+model's format, in which no rigorous bound on rounding is small. Here a single backward pass keeps
+each layer's input and the gradient of its output. From these we compute the per-sample gradients of
+a layer twice, in runs of samples: once for the norms, and once for the clipped sums.
 """
 
 import math
@@ -28,19 +28,19 @@ from typing import Final
 from dpnoise.core.errors import ArgumentError, check_positive, reject
 from dpnoise.integrations.torch import import_kernels
 
-# Imported last: those above say what to install where it is missing.
+# Imported last: the modules above raise an error that says what to install.
 # isort: split
 import torch
 
-_CUT: Final = 30  # A step is the bound times 2^-30, or up to twice that.
-_MOST_SAMPLES: Final = 2**22  # Sums of this many, of at most the bound each, are below 2^53 steps.
-_TOGETHER: Final = 2**24  # Numbers that are converted to float64 at a time.
-_AT_ONCE: Final = 2**26  # Numbers of a layer's per-sample gradients that are in memory together.
-_LEAST_BOUND: Final = 2.0**-100  # Far above what could vanish in a square.
-_LITTLE: Final = 1e-6  # Opacus adds the same to the divisor.
+_STEP_BITS: Final = 30  # A step is the bound times a factor between 2^-30 and 2^-29.
+_MOST_SAMPLES: Final = 2**22  # The sum of this many clipped gradients is below 2^53 steps.
+_MAX_CONVERTED: Final = 2**24  # Numbers to convert to float64 at a time.
+_MAX_LAYER_NUMBERS: Final = 2**26  # Numbers of a layer's per-sample gradients in memory.
+_MIN_BOUND: Final = 2.0**-100  # So large that underflow in its square is negligible.
+_DIVISOR_OFFSET: Final = 1e-6  # Opacus adds the same number to the divisor.
 
-# A tile is 16 rows of 1,024 numbers. Its rows are added one by one, then neighbours in pairs; then
-# the same is done with the sums of the tiles of all tensors, until there is one.
+# A tile is 16 rows of 1,024 numbers. Its rows are added one by one, then neighbours in pairs. The
+# sums of all tiles are added in the same way, until one sum is left.
 _ROWS: Final = 16
 _LANES: Final = 1024
 
@@ -50,44 +50,44 @@ EXCESS: Final = 2.0**-47
 Let u = 2^-53, and let a sample have at most 2^41 numbers, so that there are three levels of tiles.
 A square rounds once, and goes through 16 + 10 additions on each level: the sum is at least its
 exact value times (1-u)^79. The root rounds once, the sum with 10^-6 is not below the root, the
-quotient and the product round once each, and (1-u)^(-79/2-1) (1+u)^2 < 1 + 64u. What vanishes in a
-square is negligible next to the least bound.
+quotient and the product round once each, and (1-u)^(-79/2-1) (1+u)^2 < 1 + 64u. The underflow of a
+square is negligible compared with the smallest bound.
 """
 
 
 def check_bound(bound: float) -> float:
-    """Return a clipping bound as a float."""
+    """Return a clipping bound as a float; raise if it is out of range."""
     size = check_positive("max_grad_norm", float(bound))
-    if not _LEAST_BOUND <= size <= 1 / _LEAST_BOUND:
+    if not _MIN_BOUND <= size <= 1 / _MIN_BOUND:
         reject("max_grad_norm", size, "be between 2^-100 and 2^100")
     return size
 
 
 def check_samples(samples: int, processes: int = 1) -> None:
-    """Raise if a batch is so large that its sum could not be exact."""
+    """Raise if a batch is too large for an exact sum."""
     if samples * processes > _MOST_SAMPLES:
         raise ArgumentError(f"A batch must have at most {_MOST_SAMPLES} samples: use smaller ones.")
 
 
 def step_for(bound: float) -> float:
-    """Return what clipped gradients are multiples of: a power of two, from the bound alone."""
-    return math.ldexp(1.0, math.frexp(bound)[1] - _CUT)
+    """Return the step for a bound, a power of two. Clipped gradients are multiples of it."""
+    return math.ldexp(1.0, math.frexp(bound)[1] - _STEP_BITS)
 
 
 def squared_norms(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the squares of the norms of per-sample gradients, in float64.
+    """Return the squared norms of per-sample gradients, in float64.
 
-    A sample's gradient is in its row of each of these tensors.
+    Row i of all tensors together is the gradient of sample i.
     """
     return fold_tiles(tile_sums(gradients))
 
 
 def tile_sums(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the sums of squares of the tiles of per-sample gradients, a row for each sample."""
-    flat = [_flat(each) for each in gradients]
+    """Return the sum of squares of each tile, with a row for each sample."""
+    flat = [_flat(tensor) for tensor in gradients]
     groups = places_by_device(flat)
-    sums = [_ordered_sums([flat[place] for place in group], squares=True) for group in groups]
-    return torch.cat([each.to(flat[0].device) for each in sums], dim=1)
+    sums = [_ordered_sums([flat[index] for index in group], squares=True) for group in groups]
+    return torch.cat([part.to(flat[0].device) for part in sums], dim=1)
 
 
 def fold_tiles(*parts: torch.Tensor) -> torch.Tensor:
@@ -99,100 +99,100 @@ def fold_tiles(*parts: torch.Tensor) -> torch.Tensor:
 
 
 def factors(squares: torch.Tensor, bound: float) -> torch.Tensor:
-    """Return what to multiply each sample's gradient with, from the squares of the norms."""
+    """Return the clipping factor of each sample from its squared norm."""
     bound, norms = check_bound(bound), squares.sqrt()
-    bad = int((~torch.isfinite(norms)).sum().item())
-    if bad:
+    not_finite = int((~torch.isfinite(norms)).sum().item())
+    if not_finite:
         raise ArgumentError(
-            f"Every gradient must be finite, got {bad} samples with NaN or infinity."
+            f"Every gradient must be finite, got {not_finite} samples with NaN or infinity."
         )
-    return (bound / (norms + _LITTLE)).clamp(max=1.0)
+    return (bound / (norms + _DIVISOR_OFFSET)).clamp(max=1.0)
 
 
 def clipped_sums(
     gradients: Sequence[torch.Tensor], factor: torch.Tensor, bound: float
 ) -> list[torch.Tensor]:
-    """Return the sums of the clipped gradients, cut to multiples of the step, in float64: exact."""
-    flat, step = [_flat(each) for each in gradients], step_for(float(bound))
+    """Return the exact float64 sums of clipped gradients, truncated to multiples of the step."""
+    flat, step = [_flat(tensor) for tensor in gradients], step_for(float(bound))
     sums: dict[int, torch.Tensor] = {}
     for group in places_by_device(flat):
-        parts = [flat[place] for place in group]
+        parts = [flat[index] for index in group]
         local = factor.to(parts[0].device)
         if local.is_cuda:
             totals = import_kernels()[1].clipped_sums(parts, local, step)
         else:
             totals = [_clipped_sum(part, local / step).mul_(step) for part in parts]
         sums.update(zip(group, totals, strict=True))
-    return [sums[place].reshape(each.shape[1:]) for place, each in enumerate(gradients)]
+    return [sums[index].reshape(tensor.shape[1:]) for index, tensor in enumerate(gradients)]
 
 
 def places_by_device(tensors: Iterable[torch.Tensor]) -> Iterable[list[int]]:
-    """Return the places of the tensors, in a list for each device."""
+    """Return the indices of the tensors on each device, in one list per device."""
     places = defaultdict(list)
-    for place, each in enumerate(tensors):
-        places[each.device].append(place)
+    for index, tensor in enumerate(tensors):
+        places[tensor.device].append(index)
     return places.values()
 
 
 def _flat(gradients: torch.Tensor) -> torch.Tensor:
-    """Return the gradients as rows, one after another in memory."""
+    """Return the gradients as contiguous rows, one for each sample."""
     rows = gradients.detach().reshape(len(gradients), math.prod(gradients.shape[1:]))
     return rows.contiguous()
 
 
 def _ordered_sums(parts: list[torch.Tensor], *, squares: bool) -> torch.Tensor:
-    """Return the sums, or the sums of squares, of the tiles of rows that are on one device."""
+    """Return the sums, or the sums of squares, of tiles. All rows are on one device."""
     if parts[0].is_cuda:
         _, kernels = import_kernels()
         sums: torch.Tensor = kernels.ordered_sums(parts, squares=squares)
         return sums
-    each = [
+    by_part = [
         torch.cat([_sum_tiles(run, squares=squares) for run in _split_rows(part)]) for part in parts
     ]
-    return torch.cat(each, dim=1)
+    return torch.cat(by_part, dim=1)
 
 
 def _sum_tiles(rows: torch.Tensor, *, squares: bool) -> torch.Tensor:
     """Return the sums, or the sums of squares, of the tiles of each row."""
     samples, numbers = rows.shape
-    # Adding a zero changes nothing, so that a short row needs no more of them than pairs do.
+    # Adding zeros changes nothing, so a short row is padded only to a power of two.
     lanes = min(_LANES, 1 << max(0, numbers - 1).bit_length())
     padded = rows.new_zeros((samples, -(-numbers // lanes) * lanes), dtype=torch.float64)
     padded[:, :numbers] = rows
     padded = (padded.square_() if squares else padded).view(samples, -(-numbers // lanes), lanes)
     sums = padded[:, ::_ROWS]
     for row in range(1, min(_ROWS, padded.shape[1])):
-        more = padded[:, row::_ROWS]
-        sums[:, : more.shape[1]] += more  # In place: the rows have a copy here.
+        addends = padded[:, row::_ROWS]
+        sums[:, : addends.shape[1]] += addends  # In place, because `padded` is a copy.
     while sums.shape[2] > 1:
         sums = sums[..., ::2] + sums[..., 1::2]
     return sums[..., 0]
 
 
 def _clipped_sum(flat: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
-    """Return the sum of the rows times their `steps`, each cut to an integer."""
+    """Return the sum of the rows times their `steps`, with each product truncated."""
     total = flat.new_zeros(flat.shape[1], dtype=torch.float64)
     first = 0
     for part in _split_rows(flat):
-        # float64, because the steps are.
+        # The product is float64, because `steps` is.
         total += (part * steps[first : first + len(part), None]).trunc_().sum(0)
         first += len(part)
     return total
 
 
 def _split_rows(flat: torch.Tensor) -> Iterable[torch.Tensor]:
-    """Return runs of rows whose float64 copies fit in memory."""
-    runs: Iterable[torch.Tensor] = flat.split(max(1, _TOGETHER // max(1, flat.shape[1])))
+    """Return runs of rows that are small enough to convert to float64."""
+    runs: Iterable[torch.Tensor] = flat.split(max(1, _MAX_CONVERTED // max(1, flat.shape[1])))
     return runs
 
 
-# From the first and the last sample of a run to their gradients by name.
+# Maps the ends of a run of samples to the gradients of each parameter, by name.
 Part = Callable[[int, int], Mapping[str, "torch.Tensor"]]
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A trainable layer, and for each time it was used how to compute its gradients."""
+    """A trainable layer, with a function that computes its gradients for each use."""
 
     module: torch.nn.Module
     samples: int
@@ -200,32 +200,32 @@ class Layer:
 
     @cached_property
     def parameters(self) -> dict[str, torch.nn.Parameter]:
-        """Its trainable parameters by name, as the optimizer has them after the backward pass."""
+        """The trainable parameters by name, as the optimizer has them after the backward pass."""
         return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Yield runs of samples whose gradients are in memory together."""
+        """Yield runs of samples with gradients that fit in memory together."""
         numbers = sum(p.numel() for p in self.parameters.values())
-        each = max(1, _AT_ONCE // max(1, numbers))
-        for first in range(0, self.samples, each):
-            yield first, min(first + each, self.samples)
+        size = max(1, _MAX_LAYER_NUMBERS // max(1, numbers))
+        for first in range(0, self.samples, size):
+            yield first, min(first + size, self.samples)
 
     def gradients(self, first: int, last: int) -> list[torch.Tensor]:
         """Return the per-sample gradients of a run of samples, in the order of the parameters."""
         total: dict[str, torch.Tensor] = {}
         for part in self.uses:
-            for name, some in part(first, last).items():
+            for name, gradients in part(first, last).items():
                 # The last steps of packed sequences have fewer samples.
-                missing = last - first - len(some)
-                zeros = some.new_zeros((missing, *some.shape[1:]))
-                whole = torch.cat([some, zeros]) if missing else some
-                total[name] = total[name] + whole if name in total else whole
+                missing = last - first - len(gradients)
+                zeros = gradients.new_zeros((missing, *gradients.shape[1:]))
+                padded = torch.cat([gradients, zeros]) if missing else gradients
+                total[name] = total[name] + padded if name in total else padded
         return [total[name] for name in self.parameters]
 
 
 def layer_tile_sums(layers: list[Layer]) -> list[torch.Tensor]:
-    """Return the sums of squares of the tiles of each layer's gradients."""
-    with _deterministic():
+    """Return the sum of squares of each tile of the gradients, for each layer."""
+    with _use_deterministic_algorithms():
         return [
             torch.cat([tile_sums(layer.gradients(*run)) for run in layer.runs()])
             if layer.samples
@@ -239,23 +239,24 @@ def clipped_layer_sums(
 ) -> dict[torch.nn.Parameter, torch.Tensor]:
     """Return the exact sums of the clipped gradients of each parameter.
 
-    Gradients are computed again. A clipped sum has its bound only if they are those of the norms,
-    so that is compared.
+    Gradients are computed again. A clipped sum has its bound only if they equal those of the norms,
+    so both are compared.
     """
     sums: dict[torch.nn.Parameter, torch.Tensor] = {}
-    differing = torch.zeros((), dtype=torch.int64)
-    with _deterministic():
+    differences = torch.zeros((), dtype=torch.int64)
+    with _use_deterministic_algorithms():
         for layer, before in zip(layers, tiles, strict=True):
             for p in layer.parameters.values():
                 sums[p] = torch.zeros(p.shape, dtype=torch.float64, device=p.device)
             for first, last in layer.runs():
                 gradients = layer.gradients(first, last)
-                again = tile_sums(gradients)
-                differing = differing.to(again.device) + (again != before[first:last]).sum()
+                repeated = tile_sums(gradients)
+                is_different = repeated != before[first:last]
+                differences = differences.to(repeated.device) + is_different.sum()
                 parts = clipped_sums(gradients, factor[first:last], bound)
                 for p, part in zip(layer.parameters.values(), parts, strict=True):
                     sums[p].add_(part)
-    if int(differing):
+    if int(differences):
         raise ArgumentError(
             "Gradients must be the same when they are computed twice: "
             "call torch.use_deterministic_algorithms(True)."
@@ -264,18 +265,18 @@ def clipped_layer_sums(
 
 
 @contextmanager
-def _deterministic() -> Iterator[None]:
-    """Let PyTorch use deterministic algorithms where it has them."""
+def _use_deterministic_algorithms() -> Iterator[None]:
+    """Make PyTorch use deterministic algorithms where it has them."""
     settings = torch.utils.deterministic
-    before = torch.are_deterministic_algorithms_enabled()
-    warned = torch.is_deterministic_algorithms_warn_only_enabled()
-    filled = settings.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(mode=True, warn_only=warned or not before)
+    was_enabled = torch.are_deterministic_algorithms_enabled()
+    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    filled_memory = settings.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(mode=True, warn_only=only_warned or not was_enabled)
     settings.fill_uninitialized_memory = False
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*deterministic")
             yield
     finally:
-        torch.use_deterministic_algorithms(before, warn_only=warned)
-        settings.fill_uninitialized_memory = filled
+        torch.use_deterministic_algorithms(was_enabled, warn_only=only_warned)
+        settings.fill_uninitialized_memory = filled_memory

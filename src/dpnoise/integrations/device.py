@@ -1,7 +1,8 @@
-"""Exact release on a device: launches the kernels and settles on the host what they leave open.
+"""Exact release on a device. The host settles the numbers that the kernels leave open.
 
-The device decides almost all numbers. As on the processor, the second stage takes as many blocks
-of eight as could have an open number, whether they do or not, and its work tells nothing.
+The device decides almost all numbers. As on the processor, the second stage processes a fixed
+number of blocks of eight, enough for all that could have an open number. So its work reveals
+nothing.
 """
 
 from collections.abc import Iterator
@@ -23,8 +24,8 @@ from dpnoise.release.exact import AdditiveForm, reference_release, slots_for
 
 Integers = NDArray[np.int64]
 
-BLOCK_NUMBERS: Final = 8  # Numbers that one block of the key stream makes.
-# Blocks of the key stream that one program makes: a warp's, which needs no barrier.
+BLOCK_NUMBERS: Final = 8  # Numbers from one block of the key stream.
+# Blocks of the key stream per program: one warp, which needs no barrier.
 _LANES: Final = 32
 _WARPS: Final = 1
 _SHAPES: Final[dict[int, dict[str, int]]] = {
@@ -33,19 +34,19 @@ _SHAPES: Final[dict[int, dict[str, int]]] = {
 }
 _NOISE_SHAPE: Final = {} if INTERPRETED else {"BLOCK": 256, "num_warps": 8}
 _PARAMETERS: Final = 2 * triton_stream.PARAMETERS
-_SETTLED_TOGETHER: Final = 2**16  # Elements, so that the host's memory does not grow with a call's.
+_SETTLE_BATCH: Final = 2**16  # Elements at a time, so that the host needs a fixed amount of memory.
 
 
 def launch(kernel: Any, items: int, *arguments: Any, **options: Any) -> None:
-    """Run a kernel over this many blocks or slots."""
+    """Run a kernel over `items` blocks or slots."""
     options = {"BLOCK": _LANES, "num_warps": _WARPS, **triton_stream.STRICT, **options}
     kernel[(-(-items // options["BLOCK"]),)](*arguments, **options)
 
 
 def parameter_words(key: Key, *runs: tuple[int, int], **floats: float) -> Integers:
-    """Return what launches are about, a row each, as the kernels read it, and a run of blocks each.
+    """Return the parameters of launches, one row for each run of blocks.
 
-    A run is its first block and a count. The rows hold the key: wipe them.
+    A run is its first block and a count. The rows hold the key: wipe them after use.
     """
     if key.cipher != CHACHA20:
         raise ArgumentError(f"On a device the key must be for {CHACHA20}, got {key.cipher}.")
@@ -58,9 +59,9 @@ def parameter_words(key: Key, *runs: tuple[int, int], **floats: float) -> Intege
     return words
 
 
-def moved(words: Integers, out: torch.Tensor) -> torch.Tensor:
-    """Write words to the start of a device's tensor, without waiting for it, and wipe them here."""
-    # What is not pinned has been read when this returns.
+def move_and_wipe(words: Integers, out: torch.Tensor) -> torch.Tensor:
+    """Copy words to the start of a tensor on a device without waiting, and wipe them here."""
+    # Memory that is not pinned has been read when `copy_` returns, so it can be wiped.
     out[: words.size].copy_(torch.from_numpy(words.reshape(-1)), non_blocking=not INTERPRETED)
     words.fill(0)
     return out
@@ -69,9 +70,11 @@ def moved(words: Integers, out: torch.Tensor) -> torch.Tensor:
 def parameters_for(
     key: Key, device: torch.device, *runs: tuple[int, int], **floats: float
 ) -> torch.Tensor:
-    """Return the same on a device."""
+    """Return the parameters of launches on a device."""
     words = parameter_words(key, *runs, **floats)
-    return moved(words, torch.empty(words.size, dtype=torch.int64, device=device)).view(words.shape)
+    return move_and_wipe(words, torch.empty(words.size, dtype=torch.int64, device=device)).view(
+        words.shape
+    )
 
 
 def release_floats(
@@ -90,7 +93,7 @@ def release_floats(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Release:
-    """One call. It holds the key and the values, and lives no longer."""
+    """One call. It holds the key and the values, so it must not outlive the call."""
 
     form: AdditiveForm
     values: torch.Tensor
@@ -104,7 +107,7 @@ class _Release:
         numbers, width, ratio = self.values.numel(), self.form.width, self.scale / self.grid
         blocks = slots_for(-(-numbers // BLOCK_NUMBERS), 1, ratio, BLOCK_NUMBERS)
         elements = slots_for(-(-numbers // width), 1, ratio, width)
-        # Even, so that all memory begins where 16 bytes do: for others Triton would compile anew.
+        # Even numbers align memory to 16 bytes. For other alignments Triton would compile again.
         blocks, elements = blocks + blocks % 2, elements + elements % 2
         memory = self._memory(blocks, elements)
         try:
@@ -113,41 +116,43 @@ class _Release:
             self._first_stage(parameters, places, listed)
             arguments = (listed, blocks, self.out, numbers, places, places[2:], elements)
             launch(triton_release.list_elements, blocks, *arguments, WIDTH=width)
-            fetched = self._fetched(parameters, places, rows)
-            if fetched[0, 0] > blocks or fetched[1, 0] > elements:
+            host_rows = self._fetch_rows(parameters, places, rows)
+            if host_rows[0, 0] > blocks or host_rows[1, 0] > elements:
                 self._check_finite()
-                for some in self._all_open().split(_SETTLED_TOGETHER):
-                    more = rows.new_empty(some.numel() * self._row)
-                    fetched = self._fetched(parameters, some, more)
-                    more.zero_()
-                    self._settle(fetched)
+                for batch in self._open_elements().split(_SETTLE_BATCH):
+                    buffer = rows.new_empty(batch.numel() * self._row_words)
+                    host_rows = self._fetch_rows(parameters, batch, buffer)
+                    buffer.zero_()
+                    self._settle(host_rows)
             else:
-                self._settle(fetched[2:])
+                self._settle(host_rows[2:])
         finally:
             memory.zero_()
 
     @property
-    def _row(self) -> int:
-        """How many words the host needs to settle an element."""
+    def _row_words(self) -> int:
+        """The number of words that the host needs to settle an element."""
         return 1 + 4 * self.form.width
 
     def _memory(self, blocks: int, elements: int) -> torch.Tensor:
-        """Return all memory that the kernels need, filled in one go: it holds the key; wipe it.
+        """Return all memory that the kernels need. It holds the key: wipe it after use.
 
-        First the parameters; then how many blocks and elements are open and a list of elements;
-        then a list of blocks; then room for rows.
+        Its parts are, in this order: the parameters, the numbers of open blocks and elements, a
+        list of elements, a list of blocks, and a buffer for rows.
         """
-        plan = np.zeros(_PARAMETERS + 2 + elements + blocks, dtype=np.int64)
+        layout = np.zeros(_PARAMETERS + 2 + elements + blocks, dtype=np.int64)
         parameters = self._parameters()
-        plan[:_PARAMETERS] = parameters.reshape(-1)
+        layout[:_PARAMETERS] = parameters.reshape(-1)
         parameters.fill(0)
-        plan[_PARAMETERS + 2 :][:elements] = np.arange(elements)
-        plan[plan.size - blocks :] = np.arange(blocks)
-        size = plan.size + (2 + elements) * self._row
-        return moved(plan, torch.empty(size, dtype=torch.int64, device=self.values.device))
+        layout[_PARAMETERS + 2 :][:elements] = np.arange(elements)
+        layout[layout.size - blocks :] = np.arange(blocks)
+        size = layout.size + (2 + elements) * self._row_words
+        return move_and_wipe(
+            layout, torch.empty(size, dtype=torch.int64, device=self.values.device)
+        )
 
     def _parameters(self) -> Integers:
-        """Return the parameters of two launches: of the whole blocks, and of one that is not."""
+        """Return the parameters of two launches: the whole blocks, and the last partial block."""
         whole, rest = divmod(self.values.numel(), BLOCK_NUMBERS)
         least, most = self.bounds or (0.0, 0.0)
         return parameter_words(
@@ -165,7 +170,7 @@ class _Release:
     def _first_stage(
         self, parameters: torch.Tensor, counter: torch.Tensor, listed: torch.Tensor
     ) -> None:
-        """Fill `out`, count the blocks that are open, and list them before others."""
+        """Fill `out`, and count and list the blocks with open numbers."""
         whole, rest = divmod(self.values.numel(), BLOCK_NUMBERS)
         rows = parameters.view(2, -1)
         for row, first, blocks in ((0, 0, whole), (1, whole, min(rest, 1))):
@@ -182,28 +187,28 @@ class _Release:
                     **_SHAPES[self.form.width],
                 )
 
-    def _fetched(
+    def _fetch_rows(
         self, parameters: torch.Tensor, elements: torch.Tensor, rows: torch.Tensor
     ) -> Integers:
-        """Return on the host all that it needs to settle elements, a row for each."""
+        """Return on the host the data to settle elements, one row for each."""
         count, tensors = elements.numel(), (self.values, self.out, parameters)
         arguments = (elements, count, *tensors, self.values.numel(), rows)
         launch(triton_release.fetch, count, *arguments, WIDTH=self.form.width)
-        here: Integers = rows.to("cpu", copy=True).view(-1, self._row).numpy()
-        return here
+        host_rows: Integers = rows.to("cpu", copy=True).view(-1, self._row_words).numpy()
+        return host_rows
 
     def _check_finite(self) -> None:
-        bad = int((~torch.isfinite(self.values)).sum().item())
-        if bad:
-            raise ArgumentError(f"Every value must be finite, got {bad} NaN or infinite.")
+        not_finite = int((~torch.isfinite(self.values)).sum().item())
+        if not_finite:
+            raise ArgumentError(f"Every value must be finite, got {not_finite} NaN or infinite.")
 
-    def _all_open(self) -> torch.Tensor:
-        """Return all elements with an open number, where there was no room to list them."""
+    def _open_elements(self) -> torch.Tensor:
+        """Return all elements with an open number, if the list of the kernels was too short."""
         numbers = torch.isnan(self.out).nonzero().reshape(-1)
         return torch.unique(numbers // self.form.width)
 
     def _settle(self, rows: Integers) -> None:
-        """Decide what is open of these elements, and leave the others as they are."""
+        """Decide the open numbers of these elements; the other numbers do not change."""
         width, n = self.form.width, self.form.variates
         places = rows[:, 0]
         words, further, values, results = (
@@ -228,21 +233,21 @@ class _Release:
                     (float(inputs[i]), self.scale, self.grid),
                 )
         if self.bounds is not None:
-            # Not np.clip, whose own checks cost more than a few numbers.
+            # Faster than np.clip for a few numbers, because that checks its arguments.
             np.minimum(np.maximum(out, self.bounds[0], out=out), self.bounds[1], out=out)
-        at = (places[:, None] * width + np.arange(width)).reshape(-1)
-        inside = at < self.values.numel()
-        self._write(torch.from_numpy(at[inside]), tensor_of(out[inside], self.out.dtype))
+        indices = (places[:, None] * width + np.arange(width)).reshape(-1)
+        inside = indices < self.values.numel()
+        self._write(torch.from_numpy(indices[inside]), tensor_of(out[inside], self.out.dtype))
 
-    def _write(self, places: torch.Tensor, settled: torch.Tensor) -> None:
-        """Write what the host settled, moved in one go."""
-        packed = torch.cat([places.view(torch.uint8), settled.view(torch.uint8)])
-        there = packed.to(self.out.device, non_blocking=not INTERPRETED)
-        border = places.numel() * places.element_size()
-        self.out.index_put_((there[:border].view(torch.int64),), there[border:].view(settled.dtype))
+    def _write(self, indices: torch.Tensor, settled: torch.Tensor) -> None:
+        """Write the settled numbers to `out`, with one copy to the device."""
+        packed = torch.cat([indices.view(torch.uint8), settled.view(torch.uint8)])
+        copied = packed.to(self.out.device, non_blocking=not INTERPRETED)
+        split = indices.numel() * indices.element_size()
+        self.out.index_put_((copied[:split].view(torch.int64),), copied[split:].view(settled.dtype))
 
 
-# By distribution and n: the pieces of two uniforms each that are added.
+# By distribution and n: the kind of the pieces that are added. Each uses two uniforms.
 PIECES: Final = {
     "normal": dict.fromkeys((2, 4, 8), triton_noise.GAUSSIAN),
     "laplace": {2: triton_noise.DIFFERENCE, 4: triton_noise.LAPLACE},
@@ -251,7 +256,7 @@ PIECES: Final = {
 
 
 def fill(name: str, variates: int, scale: float, out: torch.Tensor, key: Key) -> None:
-    """Fill a flat, contiguous tensor with noise of a distribution in PIECES."""
+    """Fill a flat, contiguous tensor with noise of a distribution in `PIECES`."""
     piece = PIECES[name][variates]
     options = {"PIECE": piece.value, "PIECES": variates // 2, **_NOISE_SHAPE}
     for part, items, parameters, ragged in _launches(out, variates, key, scale):
@@ -269,15 +274,15 @@ def fill_uniforms(out: torch.Tensor, key: Key) -> None:
 def _launches(
     out: torch.Tensor, variates: int, key: Key, scale: float
 ) -> Iterator[tuple[torch.Tensor, int, torch.Tensor, bool]]:
-    """Yield the launches that fill `out`: one for whole blocks, and one for what is left.
+    """Yield the launches that fill `out`: one for the whole blocks, and one for the rest.
 
-    Each is a part of `out`, a number of blocks, parameters, and whether a block is not whole.
+    Each is a part of `out`, a number of blocks, parameters, and whether its block is partial.
     """
     words = BLOCK_NUMBERS if out.dtype == torch.float64 else 2 * BLOCK_NUMBERS
-    each = words // variates
-    whole, rest = divmod(out.numel(), each)
+    per_block = words // variates
+    whole, rest = divmod(out.numel(), per_block)
     for first, count, ragged in ((0, whole, False), (whole, rest, True)):
         if count:
             parameters = parameters_for(key, out.device, (first, count), scale=scale)
-            yield out[first * each :], 1 if ragged else count, parameters, ragged
+            yield out[first * per_block :], 1 if ragged else count, parameters, ragged
             parameters.zero_()

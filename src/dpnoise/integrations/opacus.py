@@ -3,7 +3,7 @@
     engine = SecurePrivacyEngine()
     model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, ...)
 
-Clipping, modes and accountants are Opacus's. docs/dp-sgd.md says what is exact, and what is not.
+Modes and accountants are those of Opacus. docs/dp-sgd.md says what is exact, and what is not.
 """
 
 import math
@@ -21,7 +21,7 @@ from dpnoise.integrations.opacus_internals import (
 )
 from dpnoise.release.additive import GaussianMechanism
 
-# Imported last: those above say what to install where it is missing.
+# Imported last: the modules above raise an error that says what to install.
 # isort: split
 import torch
 from opacus import accountants, optimizers
@@ -31,37 +31,37 @@ from torch.distributed import tensor as sharded_tensors
 __all__ = ["SecurePrivacyEngine", "SecurePrivacyEngineAdaptiveClipping"]
 
 
-def _multiplier_beside_a_count(multiplier: float, count_scale: float) -> float:
-    """Return the multiplier of gradients next to a released count, rounded up.
+def _multiplier_with_count(multiplier: float, count_scale: float) -> float:
+    """Return the noise multiplier of gradients if a count is released too, rounded up.
 
-    It is that of Theorem 1 of Andrew et al. (2021).
+    This is Theorem 1 of Andrew et al. (2021).
     """
-    part = (float(multiplier) ** -2 - (2.0 * float(count_scale)) ** -2) ** -0.5
-    return float(part * (1.0 + 2.0**-49))
+    larger = (float(multiplier) ** -2 - (2.0 * float(count_scale)) ** -2) ** -0.5
+    return float(larger * (1.0 + 2.0**-49))
 
 
 def _release_count(centred: float, scale: float) -> float:
-    """Release a count less half a sample for each: a sample moves that by a half."""
+    """Release a count minus half the number of samples. A sample changes it by one half."""
     return float(GaussianMechanism.for_scale(float(scale), sensitivity=0.5).release(centred))
 
 
 class _SecureNoise:
-    """What the optimizers share. It comes before Opacus's own class, whose noise is never drawn."""
+    """The base of all optimizers. It precedes the class of Opacus, and replaces its noise."""
 
     params: list[torch.nn.Parameter]
     noise_multiplier: float
     max_grad_norm: float
-    processes = 1  # How many sums are added.
+    processes = 1  # The number of sums that are added.
     _samples = 0
 
     @property
     def sensitivity(self) -> float:
-        """How far a sample can move the sum of gradients: the bound, and what rounding may add."""
+        """The most by which a sample changes the sum of gradients, including rounding."""
         return clipping.check_bound(self.max_grad_norm) * (1.0 + clipping.EXCESS)
 
-    def _count(self, samples: int, *, more: bool) -> None:
+    def _count(self, samples: int, *, is_continued: bool) -> None:
         """Count the samples of a batch, which may come in several parts."""
-        self._samples = samples + (self._samples if more else 0)
+        self._samples = samples + (self._samples if is_continued else 0)
         clipping.check_samples(self._samples, self.processes)
 
     def _multiplier(self) -> float:
@@ -73,17 +73,17 @@ class _SecureNoise:
 
     @scrub_traceback
     def _release(self, sums: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Release float64 tensors in one call for each device, and return them in their shapes."""
+        """Release float64 tensors, with one call for each device, and keep their shapes."""
         mechanism = GaussianMechanism.for_scale(self._scale(), sensitivity=self.sensitivity)
         released: dict[int, torch.Tensor] = {}
         for places in clipping.places_by_device(sums):
-            flat = torch.cat([sums[place].reshape(-1) for place in places])
-            parts = mechanism.release(flat).split([sums[place].numel() for place in places])
+            flat = torch.cat([sums[index].reshape(-1) for index in places])
+            parts = mechanism.release(flat).split([sums[index].numel() for index in places])
             released.update(zip(places, parts, strict=True))
-        return [released[place].reshape(each.shape) for place, each in enumerate(sums)]
+        return [released[index].reshape(total.shape) for index, total in enumerate(sums)]
 
-    def _place(self, released: list[torch.Tensor]) -> None:
-        """Put released sums where Opacus expects them."""
+    def _store_gradients(self, released: list[torch.Tensor]) -> None:
+        """Store released sums where Opacus expects them."""
         for p, noisy in zip(self.params, released, strict=True):
             p.grad = noisy.to(p.dtype).view_as(p)
             mark_used(p.summed_grad)
@@ -92,7 +92,7 @@ class _SecureNoise:
         """Release the sums of all parameters at once."""
         for p in self.params:
             check_unused(p.summed_grad)
-        self._place(self._release([p.summed_grad.double() for p in self.params]))
+        self._store_gradients(self._release([p.summed_grad.double() for p in self.params]))
 
     def _add(self, p: torch.nn.Parameter, total: torch.Tensor) -> None:
         p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
@@ -104,17 +104,17 @@ class _FlatClipping(_SecureNoise):
     grad_samples: list[torch.Tensor]
 
     def clip_and_accumulate(self) -> None:
-        """Clip the gradients, and add them to the sums."""
+        """Clip the gradients and add them to the sums."""
         gradients = self.grad_samples
         for p in self.params:
             check_unused(p.grad_sample)
-        self._count(len(gradients[0]), more=self.params[0].summed_grad is not None)
+        self._count(len(gradients[0]), is_continued=self.params[0].summed_grad is not None)
         for p, total in zip(self.params, self._clip(gradients), strict=True):
             self._add(p, total)
             mark_used(p.grad_sample)
 
     def _clip(self, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Return the sums of gradients that are clipped by the norm of all parameters together."""
+        """Return the sums of gradients, clipped by the norm over all parameters."""
         return self._clip_to(self.max_grad_norm, gradients)
 
     def _clip_to(self, bound: float, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -123,27 +123,27 @@ class _FlatClipping(_SecureNoise):
         return clipping.clipped_sums(gradients, factor, bound)
 
     def _count_unclipped(self, factor: torch.Tensor) -> None:
-        """Take note of the factors; adaptive clipping counts them."""
+        """Count the unclipped samples. Only adaptive clipping does this."""
 
 
 class _PerLayerClipping(_FlatClipping):
-    """The same with a bound for each parameter."""
+    """Clips with a bound for each parameter."""
 
     max_grad_norms: list[float]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         bounds = [clipping.check_bound(bound) for bound in self.max_grad_norms]
-        # Opacus rounds it to float32, to either side.
+        # Rounded up. Opacus rounds it to float32, up or down.
         self.max_grad_norm = math.sqrt(math.fsum(b * b for b in bounds)) * (1.0 + 2.0**-50)
 
     def _clip(self, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
-        bounds = zip(self.max_grad_norms, gradients, strict=True)
-        return [total for bound, each in bounds for total in self._clip_to(bound, [each])]
+        pairs = zip(self.max_grad_norms, gradients, strict=True)
+        return [total for bound, tensor in pairs for total in self._clip_to(bound, [tensor])]
 
 
 class _AdaptiveClipping(_FlatClipping):
-    """Adaptive clipping: the count of gradients that were not clipped is released exactly too."""
+    """Adaptive clipping. It also releases the count of unclipped gradients exactly."""
 
     unclipped_num_std: float
     sample_size: float
@@ -156,7 +156,7 @@ class _AdaptiveClipping(_FlatClipping):
         self.unclipped_num += int((factor >= 1).sum().item())
 
     def _multiplier(self) -> float:
-        return _multiplier_beside_a_count(self.noise_multiplier, self.unclipped_num_std)
+        return _multiplier_with_count(self.noise_multiplier, self.unclipped_num_std)
 
     def add_noise(self) -> None:
         """Release the gradients, then the count.
@@ -171,17 +171,17 @@ class _AdaptiveClipping(_FlatClipping):
 
 
 class _GhostClipping(_SecureNoise):
-    """Ghost clipping: the criterion's backward pass hands over what it kept of the layers."""
+    """Ghost clipping. The backward pass of the criterion calls `clip_layers`."""
 
     original_optimizer: torch.optim.Optimizer
     expected_batch_size: float
-    # The next bound, from this one and the fraction of the norms that were within it.
+    # Computes the next bound from this one and the fraction of unclipped samples.
     adapted_bound: Callable[[float, float], float] | None = None
     _adapted_multiplier: float | None = None
     _clipped: tuple[int, dict[torch.nn.Parameter, torch.Tensor]] | None = None
 
     def clip_layers(self, layers: list[clipping.Layer]) -> None:
-        """Clip by the norm of all parameters together, and keep the sums for the next step."""
+        """Clip by the norm over all parameters, and keep the sums for the next step."""
         self._clipped = None
         self.original_optimizer.zero_grad()
         ordered = self._order_layers(layers)
@@ -195,31 +195,34 @@ class _GhostClipping(_SecureNoise):
         self._clipped = len(factor), sums
 
     def _order_layers(self, layers: list[clipping.Layer]) -> list[clipping.Layer]:
-        """Return the layers in the order of the parameters, each of which must be in one."""
-        place = {p: i for i, p in enumerate(self.params)}
-        places = [[place[p] for p in each.parameters.values() if p in place] for each in layers]
-        used = sorted(i for some in places for i in some)
-        if used != list(range(len(place))):
+        """Return the layers in the order of the parameters; raise unless each is in one layer."""
+        index_of = {p: i for i, p in enumerate(self.params)}
+        indices = [
+            [index_of[p] for p in layer.parameters.values() if p in index_of] for layer in layers
+        ]
+        uses = sorted(index for of_layer in indices for index in of_layer)
+        if uses != list(range(len(index_of))):
             raise ArgumentError(
                 "Every parameter of the optimizer must be in one layer of the backward pass, "
-                f"got {len(used)} uses of {len(place)}: ghost clipping takes no shared ones."
+                f"got {len(uses)} uses of {len(index_of)}: ghost clipping takes no shared ones."
             )
-        first = {some[0]: each for some, each in zip(places, layers, strict=True) if some}
-        return [first[i] for i in sorted(first)]
+        pairs = zip(indices, layers, strict=True)
+        by_first = {of_layer[0]: layer for of_layer, layer in pairs if of_layer}
+        return [by_first[index] for index in sorted(by_first)]
 
     def _adapt(self, bound_for: Callable[[float, float], float], factor: torch.Tensor) -> None:
-        """Choose another bound, from a released count of those that were not clipped.
+        """Choose the next bound from a released count of unclipped samples.
 
-        As many samples are taken to be there as are expected.
+        The fraction is of the expected batch size, because the actual size is a secret.
         """
         if self._is_started():
             raise ArgumentError("Adaptive clipping needs whole batches, got one in parts.")
         size = self.expected_batch_size * self.processes
-        scale = size / 20.0  # As Opacus has it.
+        scale = size / 20.0  # As in Opacus.
         centred = int((factor >= 1).sum().item()) - len(factor) / 2
         fraction = 0.5 + self._release_total(centred, scale) / size
         self.max_grad_norm = bound_for(self.max_grad_norm, fraction)
-        self._adapted_multiplier = _multiplier_beside_a_count(self.noise_multiplier, scale)
+        self._adapted_multiplier = _multiplier_with_count(self.noise_multiplier, scale)
 
     def _multiplier(self) -> float:
         return self._adapted_multiplier or super()._multiplier()
@@ -231,17 +234,17 @@ class _GhostClipping(_SecureNoise):
         return any(p.summed_grad is not None for p in self.params)
 
     def accumulate(self) -> None:
-        """Add what was clipped to the sums."""
+        """Add the clipped gradients to the sums."""
         if self._clipped is None:
             raise ArgumentError("There are no gradients: call backward on the criterion's loss.")
         (samples, sums), self._clipped = self._clipped, None
-        self._count(samples, more=self._is_started())
+        self._count(samples, is_continued=self._is_started())
         for p in self.params:
             self._add(p, sums[p])
 
 
-class _OneOfSeveralProcesses(_SecureNoise):
-    """One of several processes, which agree on what is released once."""
+class _Distributed(_SecureNoise):
+    """One of several processes, of which the first releases shared numbers for all."""
 
     rank: int
     world_size: int
@@ -249,7 +252,7 @@ class _OneOfSeveralProcesses(_SecureNoise):
 
     @property
     def processes(self) -> int:  # type: ignore[override]
-        """How many sums are added."""
+        """The number of sums that are added."""
         return self.world_size
 
     def _release_total(self, centred: float, scale: float) -> float:
@@ -261,15 +264,15 @@ class _OneOfSeveralProcesses(_SecureNoise):
         return float(number)
 
 
-class _DataParallel(_OneOfSeveralProcesses):
-    """Several processes: sums are added, exactly, before the first one releases them for all.
+class _DataParallel(_Distributed):
+    """Data parallel training: sums are added exactly, then the first process releases the total.
 
-    Opacus adds noise on the first process and other sums to it, in floats, afterwards. The rounding
-    of that addition would reveal them.
+    Opacus adds noise on the first process, and afterwards adds the other sums in floating point.
+    The rounding of that addition would reveal them.
     """
 
     def add_noise(self) -> None:
-        """Add the sums of all processes, and take what the first one releases."""
+        """Add the sums of all processes, and store the release of the first one."""
         for p in self.params:
             check_unused(p.summed_grad)
             p.summed_grad = p.summed_grad.double().contiguous()
@@ -277,19 +280,19 @@ class _DataParallel(_OneOfSeveralProcesses):
         if self.rank == 0:
             super().add_noise()
         else:
-            self._place([torch.zeros_like(p.summed_grad) for p in self.params])
+            self._store_gradients([torch.zeros_like(p.summed_grad) for p in self.params])
         for p in self.params:
             distributed.broadcast(p.grad, src=0)
 
     def reduce_gradients(self) -> None:
-        """Divide by the number of processes: the sums have been added already."""
+        """Divide by the number of processes. The sums have been added already."""
         if self.loss_reduction == "mean":
             for p in self.params:
                 p.grad /= self.world_size
 
 
-class _FullySharded(_OneOfSeveralProcesses, _GhostClipping):
-    """FSDP: each process has its part of every parameter, and releases the sum of all for it."""
+class _FullySharded(_Distributed, _GhostClipping):
+    """FSDP: each process holds a part of every parameter, and releases the total of that part."""
 
     grad_state: dict[torch.nn.Parameter, dict[str, torch.Tensor]]
 
@@ -297,7 +300,7 @@ class _FullySharded(_OneOfSeveralProcesses, _GhostClipping):
         super().__init__(*args, **options)
         for p in self.params:
             placements = getattr(p, "placements", [sharded_tensors.Replicate()])
-            if not all(each.is_shard() for each in placements):
+            if not all(placement.is_shard() for placement in placements):
                 raise ArgumentError(
                     "Every parameter must be spread over all processes: where several have "
                     "the same part, each would add separate noise."
@@ -307,7 +310,7 @@ class _FullySharded(_OneOfSeveralProcesses, _GhostClipping):
         return any(state["summed_grad"] is not None for state in self.grad_state.values())
 
     def _add(self, p: torch.nn.Parameter, total: torch.Tensor) -> None:
-        """Add the sums of all processes, exactly, and keep the part that is here."""
+        """Add the sums of all processes exactly, and keep the part of this process."""
         mesh, state = p.device_mesh, self.grad_state[p]
         addends = [sharded_tensors.Partial()] * mesh.ndim
         whole = sharded_tensors.DTensor.from_local(total, mesh, addends, run_check=False)
@@ -315,9 +318,9 @@ class _FullySharded(_OneOfSeveralProcesses, _GhostClipping):
         state["summed_grad"] = part if before is None else before + part
 
     def add_noise(self) -> None:
-        """Release the parts that are here; a mean is over the processes, too."""
+        """Release the parts of this process. A mean is over all processes, too."""
         sums = [self.grad_state[p]["summed_grad"] for p in self.params]
-        released = self._release([each.to_local() for each in sums])
+        released = self._release([total.to_local() for total in sums])
         divisor = self.world_size if self.loss_reduction == "mean" else 1
         for p, total, noisy in zip(self.params, sums, released, strict=True):
             p.grad = type(total).from_local(
@@ -331,21 +334,21 @@ class _FullySharded(_OneOfSeveralProcesses, _GhostClipping):
 
 
 class SecurePrivacyEngine(EngineSteps):
-    """Opacus's PrivacyEngine, with noise that is released exactly and sampling from secure bits.
+    """Opacus's PrivacyEngine with exact release of noisy gradients and sampling from secure bits.
 
-    It takes what `opacus.PrivacyEngine` takes, and returns what that returns. The noisy sum of
-    gradients lies on a grid that follows from the clipping bound and the noise multiplier alone.
-    There is no seed: a `noise_generator` is refused, as is a `noise_multiplier` of 0.
+    It has the arguments and results of `opacus.PrivacyEngine`. The noisy sum of gradients lies on a
+    grid that depends only on the clipping bound and the noise multiplier. It has no seed, and
+    refuses a `noise_generator` and a `noise_multiplier` of 0.
 
-    In every mode norms are taken in float64 and clipped gradients are summed without rounding; the
-    noise is larger by what rounding may add to a norm, a part of 2^-47. With ghost clipping
-    (`grad_sample_mode` "ghost" or "ghost_fsdp") per-sample gradients are made of one layer at a
+    In every mode, norms are computed in float64 and clipped gradients are summed without rounding.
+    The noise is larger by a factor of 1 + 2^-47, which covers the rounding of norms. Ghost clipping
+    (`grad_sample_mode` "ghost" or "ghost_fsdp") computes per-sample gradients for one layer at a
     time.
 
     Parameters
     ----------
     accountant
-        "prv", "rdp" or "gdp", as Opacus has them.
+        "prv", "rdp" or "gdp", as in Opacus.
 
     Examples
     --------
@@ -380,7 +383,7 @@ class SecurePrivacyEngine(EngineSteps):
     }
 
     def __init__(self, *, accountant: str = "prv") -> None:
-        # Not Opacus's: it would ask for torchcsprng, or warn that its generator is insecure.
+        # Opacus's constructor would require torchcsprng, or warn of its insecure generator.
         self.accountant = accountants.create_accountant(mechanism=accountant)
         self.secure_mode = True
         self.secure_rng = None
@@ -393,23 +396,23 @@ class SecurePrivacyEngine(EngineSteps):
         multiplier = options.get("noise_multiplier")
         if multiplier is not None and not 0 < multiplier < math.inf:
             reject("noise_multiplier", multiplier, "be greater than 0 and finite")
-        given = options.get("max_grad_norm")
-        for bound in given if isinstance(given, list) else [] if given is None else [given]:
+        norm = options.get("max_grad_norm")
+        for bound in norm if isinstance(norm, list) else [] if norm is None else [norm]:
             clipping.check_bound(bound)
         if options.get("grad_sample_mode") == "ghost_tp":
             raise ArgumentError(
                 "grad_sample_mode must not be ghost_tp: Opacus has no optimizer for it."
             )
-        made: tuple[Any, ...] = super().make_private(**options)
-        return made
+        prepared: tuple[Any, ...] = super().make_private(**options)
+        return prepared
 
 
 class SecurePrivacyEngineAdaptiveClipping(SecurePrivacyEngine):
-    """The same for Opacus's PrivacyEngineAdaptiveClipping: ghost clipping with a bound that adapts.
+    """Opacus's PrivacyEngineAdaptiveClipping, made secure: ghost clipping with an adaptive bound.
 
-    `make_private` takes `target_unclipped_quantile`, `min_clipbound`, `max_clipbound` and
-    `clipbound_learning_rate` as well, and only ghost clipping. The count that the bound follows is
-    released exactly, and divided by the size of batch that is expected, which is public.
+    `make_private` also takes `target_unclipped_quantile`, `min_clipbound`, `max_clipbound` and
+    `clipbound_learning_rate`, and accepts only ghost clipping. The bound follows a count, which is
+    released exactly and divided by the expected batch size, which is public.
     """
 
     def make_private(self, **options: Any) -> tuple[Any, ...]:
@@ -441,7 +444,7 @@ class SecurePrivacyEngineAdaptiveClipping(SecurePrivacyEngine):
 
         def bound_for(bound: float, fraction: float) -> float:
             excess = fraction - float(target_unclipped_quantile)
-            wanted = float(bound) * math.exp(-float(clipbound_learning_rate) * excess)
-            return min(max(wanted, least), most)
+            adapted = float(bound) * math.exp(-float(clipbound_learning_rate) * excess)
+            return min(max(adapted, least), most)
 
         optimizer.adapted_bound = bound_for

@@ -1,7 +1,7 @@
-"""All that rests on the inside of Opacus: private names, hooks, and steps of its engine.
+"""Every use of Opacus internals: private names, hooks, and steps of its engine.
 
-Opacus may change these in any release. So a version that was not tested is refused, and nothing
-else in dpnoise uses a private name of Opacus.
+Opacus may change these in any release. So this module refuses versions that were not tested, and no
+other module uses a private name of Opacus.
 """
 
 import copy
@@ -28,7 +28,7 @@ else:
     fast_gradient_clipping_utils = opacus.utils.fast_gradient_clipping_utils
     uniform_sampler, data = opacus.utils.uniform_sampler, torch.utils.data
 
-TESTED: Final = "1.6"  # As in pyproject.toml.
+TESTED: Final = "1.6"  # The same version as in pyproject.toml.
 
 _DIGITS: Final = 53
 
@@ -44,18 +44,18 @@ def check_version(version: str) -> None:
 
 check_version(opacus.__version__)
 
-# Opacus's own check that a gradient is used once, and the mark that it looks for.
+# Opacus's check that a gradient is used only once, and its mark of used gradients.
 check_unused: Final = optimizers.optimizer._check_processed_flag  # noqa: SLF001
 mark_used: Final = optimizers.optimizer._mark_as_processed  # noqa: SLF001
 
 
 def secure_class(opacus_class: type, *ours: type) -> type:
-    """Return a class of Opacus with our methods in front of its own."""
+    """Return a subclass of an Opacus class in which our methods take precedence."""
     return type(f"Secure{opacus_class.__name__}", (*ours, opacus_class), {})
 
 
 class LayerRecorder:
-    """Comes before Opacus's hooks: keeps what gradients are computed from, and computes none."""
+    """Replaces Opacus's hooks. It keeps the inputs of gradients and computes none."""
 
     GRAD_SAMPLERS: ClassVar[dict[type, Callable[..., Any]]]
     force_functorch: bool
@@ -68,7 +68,7 @@ class LayerRecorder:
         super().add_hooks(**options)  # type: ignore[misc]
 
     def take_layers(self) -> list[Layer]:
-        """Return what the last backward pass kept, and forget it."""
+        """Return the layers of the last backward pass, and forget them."""
         layers, self.kept = list(self.kept.values()), {}
         return layers
 
@@ -77,10 +77,10 @@ class LayerRecorder:
         module: torch.nn.Module,
         _forward_input: object,
         forward_output: tuple[torch.Tensor, ...],
-        loss_reduction: str,  # noqa: ARG002 - the loss is summed, whatever is wanted later
-        batch_first: bool,  # noqa: FBT001 - as Opacus calls it
+        loss_reduction: str,  # noqa: ARG002 - the loss is always summed
+        batch_first: bool,  # noqa: FBT001 - the signature of Opacus
     ) -> None:
-        """Keep what the gradients of a layer are computed from."""
+        """Keep the inputs from which the gradients of a layer are computed."""
         if not self.hooks_enabled:
             return
         activations, backprops = self.rearrange_grad_samples(  # type: ignore[attr-defined]
@@ -98,38 +98,39 @@ class LayerRecorder:
     def _part(
         self, module: torch.nn.Module, activations: list[torch.Tensor], backprops: torch.Tensor
     ) -> Part:
-        """Return a function that computes the gradients of some samples."""
-        known = self.GRAD_SAMPLERS.get(self._get_module_type(module))  # type: ignore[attr-defined]
-        sampler = known if known and not self.force_functorch else None
+        """Return a function that computes the gradients of a run of samples."""
+        registered = self.GRAD_SAMPLERS.get(self._get_module_type(module))  # type: ignore[attr-defined]
+        sampler = registered if registered and not self.force_functorch else None
         # Other inputs may have any shape, such as the offsets of EmbeddingBag.
-        in_rows = [len(each) for each in activations] == [len(backprops)]
+        has_rows = [len(each) for each in activations] == [len(backprops)]
 
         def part(first: int, last: int) -> Mapping[str, torch.Tensor]:
             names = {p: name for name, p in module.named_parameters()}
-            make = sampler or grad_sample.functorch.ft_compute_per_sample_gradient
-            if in_rows:
+            compute = sampler or grad_sample.functorch.ft_compute_per_sample_gradient
+            if has_rows:
                 inputs = [each[first:last] for each in activations]
-                made = make(module, inputs, backprops[first:last])
+                gradients = compute(module, inputs, backprops[first:last])
             else:
-                made = {p: g[first:last] for p, g in make(module, activations, backprops).items()}
-            return {names[p]: g for p, g in made.items() if p.requires_grad}
+                every = compute(module, activations, backprops)
+                gradients = {p: g[first:last] for p, g in every.items()}
+            return {names[p]: g for p, g in gradients.items() if p.requires_grad}
 
         sharded = grad_sample.GradSampleHooksFastGradientClippingFSDP
         if sampler is None and isinstance(self, sharded):
-            # FSDP shows whole parameters, which functorch needs, only during the backward pass.
-            made = part(0, len(backprops))
-            return lambda first, last: {name: g[first:last] for name, g in made.items()}
+            # functorch needs whole parameters, which FSDP has only during the backward pass.
+            gradients = part(0, len(backprops))
+            return lambda first, last: {name: g[first:last] for name, g in gradients.items()}
         return part
 
 
 def _count_down(module: torch.nn.Module) -> None:
-    """Tell Opacus's other hook that this use of the layer is done."""
+    """Decrement the counter by which Opacus's other hook knows that a use is done."""
     trainable = [p for p in module.parameters() if p.requires_grad]
-    for counted in [module] if hasattr(module, "_forward_counter") else trainable:
-        counted._forward_counter -= 1  # noqa: SLF001
+    for owner in [module] if hasattr(module, "_forward_counter") else trainable:
+        owner._forward_counter -= 1  # noqa: SLF001
 
 
-# By mode: what wraps a model, and what is attached to one.
+# By mode: the class that wraps a model, and the class that attaches hooks to it.
 GHOST_HOOKS: Final[dict[str, tuple[type, type]]] = {
     "ghost": (
         secure_class(grad_sample.GradSampleModuleFastGradientClipping, LayerRecorder),
@@ -143,51 +144,51 @@ GHOST_HOOKS: Final[dict[str, tuple[type, type]]] = {
 
 
 class Loss(fast_gradient_clipping_utils.DPTensorFastGradientClipping):  # type: ignore[misc]
-    """A loss of each sample, whose backward pass clips."""
+    """The loss of each sample. Its backward pass clips gradients."""
 
     def backward(self) -> None:
-        """Run one backward pass, and let the optimizer clip what it kept."""
+        """Run one backward pass, and let the optimizer clip the gradients."""
         self.module.take_layers()
-        # The sum, whatever is wanted later: a mean would make gradients depend on the batch's size.
+        # Always the sum: with a mean, gradients would depend on the batch size, which is secret.
         self.loss_per_sample.sum().backward()
         self.optimizer.clip_layers(self.module.take_layers())
 
 
-def _returning_our_loss(inherited: Callable[..., Loss]) -> Callable[..., Loss]:
-    """Return a method of Opacus with the class of its result changed to ours."""
+def _return_our_loss(inherited: Callable[..., Loss]) -> Callable[..., Loss]:
+    """Return a method of Opacus with a result of our class."""
 
     def operation(self: Loss, *others: Any, **options: Any) -> Loss:
-        made = inherited(self, *others, **options)
-        made.__class__ = Loss
-        return made
+        loss = inherited(self, *others, **options)
+        loss.__class__ = Loss
+        return loss
 
     return operation
 
 
 for _name in ("truediv", "mul", "rmul", "add", "radd", "sub", "rsub", "neg"):
-    setattr(Loss, f"__{_name}__", _returning_our_loss(getattr(Loss, f"__{_name}__")))
+    setattr(Loss, f"__{_name}__", _return_our_loss(getattr(Loss, f"__{_name}__")))
 
 
 class Criterion(fast_gradient_clipping_utils.DPLossFastGradientClipping):  # type: ignore[misc]
-    """A criterion that returns such losses."""
+    """A criterion that returns a `Loss`."""
 
-    __call__ = _returning_our_loss(fast_gradient_clipping_utils.DPLossFastGradientClipping.__call__)
+    __call__ = _return_our_loss(fast_gradient_clipping_utils.DPLossFastGradientClipping.__call__)
 
 
 def choose_samples(count: int, rate: float) -> torch.Tensor:
-    """Return the places of the samples that are in: each with a probability of at most `rate`.
+    """Return the indices of a Poisson sample.
 
-    It is the largest multiple of 2^-53 that is not above the rate.
+    Each sample is chosen with the largest multiple of 2^-53 that does not exceed `rate`.
     """
-    most = math.floor(math.ldexp(rate, _DIGITS)) * 2.0**-_DIGITS
-    return torch.from_numpy(np.flatnonzero(Generator().random(count) < most))
+    probability = math.floor(math.ldexp(rate, _DIGITS)) * 2.0**-_DIGITS
+    return torch.from_numpy(np.flatnonzero(Generator().random(count) < probability))
 
 
 class PoissonSampler(uniform_sampler.UniformWithReplacementSampler):  # type: ignore[misc]
-    """Opacus's batches of Poisson sampling, from secure bits."""
+    """Batches of Opacus's Poisson sampling, drawn from secure bits."""
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yield the batches, of which some may be empty."""
+        """Yield the batches. Some may be empty."""
         for _ in range(self.steps):
             yield choose_samples(self.num_samples, self.sample_rate).tolist()
 
@@ -195,36 +196,36 @@ class PoissonSampler(uniform_sampler.UniformWithReplacementSampler):  # type: ig
 class DistributedPoissonSampler(
     uniform_sampler.DistributedUniformWithReplacementSampler  # type: ignore[misc]
 ):
-    """The same for one of several processes: each takes its part of the data.
+    """Poisson sampling for one of several processes, each of which has a part of the data.
 
-    Which process takes which part is public. Where Opacus leaves out a batch that is empty on one
-    process, so that the processes lose step, this one yields it.
+    The split of the data is public. Opacus leaves out a batch that is empty on one process, so that
+    the processes get out of step. This sampler yields empty batches.
     """
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield this process's part of each batch."""
         parts = torch.arange(self.total_size)
         if self.shuffle:
-            dealer = torch.Generator().manual_seed(self.shuffle_seed + self.epoch)
-            parts = torch.randperm(self.total_size, generator=dealer)
+            generator = torch.Generator().manual_seed(self.shuffle_seed + self.epoch)
+            parts = torch.randperm(self.total_size, generator=generator)
         local = parts[self.rank : self.total_size : self.num_replicas]
         for _ in range(self.num_batches):
             yield local[choose_samples(len(local), self.sample_rate)].tolist()
 
 
-class Shuffled(data.RandomSampler):  # type: ignore[misc]
-    """All samples once, in an order of secure bits."""
+class ShuffledSampler(data.RandomSampler):  # type: ignore[misc]
+    """All samples once, in an order drawn from secure bits."""
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the places: sorting 53 random bits each; two that are equal keep their order."""
+        """Yield the indices, sorted by 53 random bits each. Equal ones keep their order."""
         yield from np.argsort(Generator().random(len(self)), kind="stable").tolist()
 
 
 def use_poisson_sampling(loader: data.DataLoader, *, distributed: bool) -> data.DataLoader:
-    """Return a DPDataLoader whose sampler draws from secure bits instead."""
+    """Return a copy of a DPDataLoader with a sampler that draws from secure bits."""
     sampler = copy.copy(loader.batch_sampler)
     sampler.__class__ = DistributedPoissonSampler if distributed else PoissonSampler
-    return _with_batches(loader, sampler)
+    return _replace_batches(loader, sampler)
 
 
 def use_secure_shuffling(loader: data.DataLoader) -> data.DataLoader:
@@ -240,25 +241,27 @@ def use_secure_shuffling(loader: data.DataLoader) -> data.DataLoader:
             "data_loader must have shuffle=True or shuffle=False and no other sampler, "
             "because that draws from an insecure generator."
         )
-    shuffled = Shuffled(loader.dataset)
-    return _with_batches(loader, data.BatchSampler(shuffled, batches.batch_size, batches.drop_last))
+    shuffled = ShuffledSampler(loader.dataset)
+    return _replace_batches(
+        loader, data.BatchSampler(shuffled, batches.batch_size, batches.drop_last)
+    )
 
 
-def _with_batches(loader: data.DataLoader, batches: data.Sampler) -> data.DataLoader:
-    """Return a copy of a loader with other batches, which PyTorch lets no loader take."""
-    made = copy.copy(loader)
-    made.__dict__["batch_sampler"] = batches
-    return made
+def _replace_batches(loader: data.DataLoader, batches: data.Sampler) -> data.DataLoader:
+    """Return a copy of a loader with other batches. PyTorch has no public way to do this."""
+    copied = copy.copy(loader)
+    copied.__dict__["batch_sampler"] = batches
+    return copied
 
 
 class EngineSteps(opacus.PrivacyEngine):  # type: ignore[misc]
-    """The steps of `make_private`, with the classes of this module and secure optimizers."""
+    """The steps of `make_private`, with secure samplers, criteria and optimizers."""
 
     dataset: data.Dataset | None
     _secure_optimizers: ClassVar[Mapping[type, type]]
 
     def _set_up_adaptation(self, optimizer: optimizers.DPOptimizer, **options: float) -> None:
-        """Set up adaptive ghost clipping, from the further options of `make_private`."""
+        """Set up adaptive ghost clipping from the additional options of `make_private`."""
 
     def _prepare_model(self, module: torch.nn.Module, **options: Any) -> torch.nn.Module:
         mode = options.pop("grad_sample_mode", "hooks")
@@ -266,8 +269,8 @@ class EngineSteps(opacus.PrivacyEngine):  # type: ignore[misc]
             return super()._prepare_model(module, grad_sample_mode=mode, **options)
         kind = GHOST_HOOKS[mode][0 if options.pop("wrap_model", True) else 1]
         if isinstance(module, grad_sample.AbstractGradSampleModule):
-            as_before = getattr(module, "batch_first", True) == options.get("batch_first", True)
-            if type(module) is kind and as_before:
+            is_same = getattr(module, "batch_first", True) == options.get("batch_first", True)
+            if type(module) is kind and is_same:
                 return module
             raise ArgumentError("The module must not be prepared by other code.")
         self.validate(module=module, optimizer=None, data_loader=None)
@@ -318,7 +321,7 @@ class EngineSteps(opacus.PrivacyEngine):  # type: ignore[misc]
         if not poisson_sampling:
             self.dataset = self.dataset or data_loader.dataset
             return use_secure_shuffling(data_loader)
-        made = super()._prepare_data_loader(
+        prepared = super()._prepare_data_loader(
             data_loader, poisson_sampling=True, distributed=distributed, **options
         )
-        return use_poisson_sampling(made, distributed=distributed)
+        return use_poisson_sampling(prepared, distributed=distributed)

@@ -1,6 +1,6 @@
-"""For pytest: `assert_private` as a fixture, with one rate of false alarms for the whole suite.
+"""For pytest: `assert_private` as a fixture, with one false-positive rate for the whole suite.
 
-In a conftest.py: `pytest_plugins = ["dpnoise.integrations.pytest"]`.
+To use it, write in a conftest.py: `pytest_plugins = ["dpnoise.integrations.pytest"]`.
 """
 
 from collections.abc import Callable
@@ -20,17 +20,18 @@ _INI = "dpnoise_confidence"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the confidence of a suite to the settings of pytest."""
-    parser.addini(_INI, "that no sound mechanism of the suite fails in a run", default="0.999")
+    """Add the confidence of the suite to the settings of pytest."""
+    meaning = "probability that no correct mechanism of the suite fails in a run"
+    parser.addini(_INI, meaning, default="0.999")
 
 
 @pytest.fixture
 def assert_private(request: pytest.FixtureRequest) -> "Callable[..., Report]":
-    """Return `dpnoise.testing.assert_private` at this test's part of the suite's error.
+    """Return `dpnoise.testing.assert_private` with this test's share of the error probability.
 
-    The error is split over all tests that use the fixture, and over the calls in each, so that a
-    suite whose mechanisms all keep their claims fails with probability 0.001 at most, however many
-    there are. The setting `dpnoise_confidence` is another, and `confidence=` another for one call.
+    The error probability is split over all tests that use the fixture, and over the calls in each.
+    So a suite of mechanisms that keep their claims fails with probability at most 0.001. The
+    setting `dpnoise_confidence` changes this for the suite, and `confidence=` for one call.
     """
     confidence = check_probability(_INI, float(request.config.getini(_INI)))
     users = [
@@ -38,14 +39,14 @@ def assert_private(request: pytest.FixtureRequest) -> "Callable[..., Report]":
         for item in request.session.items
         if "assert_private" in getattr(item, "fixturenames", ())
     ]
-    left = (1 - confidence) / max(1, len(users))
+    error_left = (1 - confidence) / max(1, len(users))
 
     def check(
         mechanism: Any, epsilon: float | None = None, delta: float = 0.0, **options: Any
     ) -> "Report":
-        nonlocal left
-        left /= 2  # A half, a quarter and so on: together no more than the whole.
-        options = {"confidence": 1 - left, **options}
+        nonlocal error_left
+        error_left /= 2  # The shares 1/2, 1/4, 1/8, ... add up to at most 1.
+        options = {"confidence": 1 - error_left, **options}
         return testing.assert_private(mechanism, epsilon, delta, **options)
 
     return check

@@ -1,4 +1,4 @@
-"""The floating-point formats of PyTorch that noise and releases can have."""
+"""The floating-point formats of PyTorch tensors that dpnoise supports."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +24,7 @@ BFLOAT16: Final = (8, -126)  # Significand bits and smallest exponent: NumPy lac
 
 
 def tensor_of(values: NDArray[np.float64], dtype: torch.dtype) -> torch.Tensor:
-    """Return finite float64 values as a tensor of a format, rounded once, never -0.0."""
+    """Return finite float64 values as a tensor, rounded once to `dtype`, never -0.0."""
     if dtype != torch.bfloat16:
         return torch.from_numpy(narrowed(values, NUMPY_TYPES[dtype]))
     patterns = np.empty(values.size, dtype=np.uint16)

@@ -1,7 +1,7 @@
 """PyTorch: exact release of tensors, and secure noise, on the processor and on CUDA devices.
 
-`mechanism.release(tensor)` needs no import of this module. Nothing here falls back to PyTorch's own
-generators: what cannot be done securely is an error.
+`mechanism.release(tensor)` needs no import of this module. Nothing here falls back to the
+generators of PyTorch: an operation that cannot be secure is an error.
 """
 
 import math
@@ -24,7 +24,7 @@ from dpnoise.core.errors import (
 )
 from dpnoise.core.kernel_table import formats, import_whole
 from dpnoise.integrations.tensor_formats import BFLOAT16, DIGITS, NUMPY_TYPES, tensor_of
-from dpnoise.noise.generator import Generator as _OnProcessor
+from dpnoise.noise.generator import Generator as _ProcessorGenerator
 from dpnoise.noise.generator import Size
 from dpnoise.release import exact
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
@@ -38,15 +38,20 @@ else:
 __all__ = ["Generator", "release"]
 
 _INTEGERS: Final = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
-_FORMS: Final = {"random": (1,), "normal": (2, 4, 8), "laplace": (2, 4), "exponential": (4,)}
+_ALLOWED_VARIATES: Final = {
+    "random": (1,),
+    "normal": (2, 4, 8),
+    "laplace": (2, 4),
+    "exponential": (4,),
+}
 
 
 def release(
     mechanism: LaplaceMechanism | GaussianMechanism,
     tensor: torch.Tensor,
-    rng: _OnProcessor | None = None,
+    rng: _ProcessorGenerator | None = None,
 ) -> torch.Tensor:
-    """Return a tensor with noise, exactly as `mechanism.release` does: same kind, same device.
+    """Release a tensor exactly, as `mechanism.release` does, with the same dtype and device.
 
     Parameters
     ----------
@@ -70,21 +75,23 @@ def release(
     return mechanism.release(tensor, rng)
 
 
-def release_tensor(task: TensorTask, tensor: torch.Tensor, rng: _OnProcessor) -> torch.Tensor:
-    """Release a tensor of any kind that can be; `mechanism.release` calls this."""
+def release_tensor(
+    task: TensorTask, tensor: torch.Tensor, rng: _ProcessorGenerator
+) -> torch.Tensor:
+    """Release a tensor of any supported dtype; `mechanism.release` calls this."""
     _check_tensor("value", tensor)
     if tensor.dtype not in (*DIGITS, *_INTEGERS):
         raise ArgumentTypeError(f"The tensor must hold integers or floats, got {tensor.dtype}.")
-    plain = tensor.resolve_neg()
+    resolved = tensor.resolve_neg()
     if tensor.device.type == "cuda":
-        return _release_on_device(task, plain, rng)
+        return _release_on_device(task, resolved, rng)
     if tensor.dtype == torch.bfloat16:
-        return _release_bfloat16(task, plain, rng)
-    return torch.from_numpy(np.asarray(task.release_array(plain.numpy())))
+        return _release_bfloat16(task, resolved, rng)
+    return torch.from_numpy(np.asarray(task.release_array(resolved.numpy())))
 
 
 def _check_tensor(name: str, tensor: torch.Tensor) -> None:
-    """Raise unless it is a plain, dense tensor where we can work, that no gradient follows."""
+    """Raise unless this is a plain, dense tensor without gradient, on a supported device."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         raise ArgumentTypeError(
             f"{name} must be a plain tensor, got {type(tensor).__name__}: give the plain "
@@ -99,18 +106,20 @@ def _check_tensor(name: str, tensor: torch.Tensor) -> None:
 
 
 def import_kernels() -> tuple[ModuleType, ModuleType]:
-    """Import the modules that import Triton: of noise and releases, and of clipping."""
+    """Import the two modules that need Triton: `device` and `triton_clipping`."""
     import_extra("triton", "torch")
     return import_whole(_import_triton)
 
 
 def _import_triton() -> tuple[ModuleType, ModuleType]:
-    from dpnoise.integrations import device, triton_clipping  # noqa: PLC0415 - as above
+    from dpnoise.integrations import device, triton_clipping  # noqa: PLC0415 - they import Triton
 
     return device, triton_clipping
 
 
-def _release_on_device(task: TensorTask, tensor: torch.Tensor, rng: _OnProcessor) -> torch.Tensor:
+def _release_on_device(
+    task: TensorTask, tensor: torch.Tensor, rng: _ProcessorGenerator
+) -> torch.Tensor:
     if tensor.dtype not in DIGITS:
         raise ArgumentTypeError(
             f"On a CUDA device tensors must hold floats, got {tensor.dtype}: release tensor.cpu()."
@@ -134,17 +143,19 @@ def _bfloat16_bounds(task: TensorTask) -> tuple[float, float]:
 
 
 def _bfloat16_at_most(bound: float) -> float:
-    """Return the largest finite bfloat16 that is at most a float32: its bits, cut."""
+    """Return the largest finite bfloat16 that is at most a float32, by truncating its bits."""
     largest = float(torch.finfo(torch.bfloat16).max)
     bits = int(np.float32(min(bound, largest)).view(np.uint32))
-    cut = bits >> 16
+    truncated = bits >> 16
     if bits >> 31 and bits & 0xFFFF:
-        cut += 1  # Below zero what is cut off makes it smaller.
-    return float(np.uint32(cut << 16).view(np.float32))
+        truncated += 1  # Truncation moves a negative number up, so take the next one below.
+    return float(np.uint32(truncated << 16).view(np.float32))
 
 
-def _release_bfloat16(task: TensorTask, tensor: torch.Tensor, rng: _OnProcessor) -> torch.Tensor:
-    """Release a tensor of a format that NumPy has not."""
+def _release_bfloat16(
+    task: TensorTask, tensor: torch.Tensor, rng: _ProcessorGenerator
+) -> torch.Tensor:
+    """Release a bfloat16 tensor, a format that NumPy lacks."""
     bounds = _bfloat16_bounds(task)
     patterns = tensor.contiguous().reshape(-1).view(torch.int16).numpy().view(np.uint16)
     values = np.empty(patterns.size)
@@ -157,7 +168,7 @@ def _release_bfloat16(task: TensorTask, tensor: torch.Tensor, rng: _OnProcessor)
 
 
 class DrawOptions(TypedDict, total=False):
-    """The arguments that the methods of a Generator share, apart from `scale` and `size`."""
+    """The common arguments of the methods of a Generator, except `scale` and `size`."""
 
     dtype: torch.dtype | None
     out: torch.Tensor | None
@@ -166,18 +177,18 @@ class DrawOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Generator:
-    """Draws noise into tensors, each number from n uniforms of a secure generator, n = 4.
+    """Draws noise into tensors. Each number is made of n uniforms of a secure generator, n = 4.
 
-    Every call draws a fresh 256-bit key from the operating system. On a CUDA device one kernel
-    makes the key stream of ChaCha20 and the noise of it, in registers; on the processor
-    `dpnoise.Generator` draws. There is no seed and no state. Noise that is added to a secret in
-    floating point can reveal it, however good the noise: `release` does not.
+    Every call draws a fresh 256-bit key from the operating system. On a CUDA device, one kernel
+    computes the key stream of ChaCha20 and the noise, in registers. On the processor,
+    `dpnoise.Generator` draws the noise. A Generator has no seed and no state. Noise that is added
+    to a secret in floating point can reveal it, even if the noise is secure. `release` avoids this.
 
-    float64 is made of uniforms of 53 bits. Narrower formats are drawn in float32, from uniforms of
-    24 bits, and rounded once.
+    float64 noise is made of uniforms of 53 bits. Narrower formats are drawn in float32, from
+    uniforms of 24 bits, and rounded once.
 
     All drawing methods take `size` (an int, a tuple, or None for one number), `dtype`, and `out` (a
-    tensor to fill); all but `random` take `scale` and `variates` (n).
+    tensor to fill). All except `random` take `scale` and `variates` (n).
 
     Parameters
     ----------
@@ -217,7 +228,7 @@ class Generator:
         dtype: torch.dtype | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Draw uniforms on [0, 1): of 53, 24, 11 or 8 bits, as the format holds."""
+        """Draw uniforms on [0, 1), of 53, 24, 11 or 8 bits, depending on the format."""
         return self._draw("random", 1.0, size, dtype=dtype, out=out, variates=1)
 
     def normal(
@@ -249,17 +260,17 @@ class Generator:
         out: torch.Tensor | None = None,
         variates: int = 4,
     ) -> torch.Tensor:
-        """Check everything, then draw: a check that fails leaves `out` as it was."""
+        """Check all arguments, then draw. If a check fails, `out` is unchanged."""
         scale = check_positive("scale", scale)
         variates = check_integer("variates", variates, least=1)
-        check_choice("variates", variates, _FORMS[name])
+        check_choice("variates", variates, _ALLOWED_VARIATES[name])
         if dtype is not None and dtype not in DIGITS:
             reject("dtype", dtype, "be one of " + ", ".join(map(str, DIGITS)))
-        filled = self._empty(size, dtype) if out is None else self._check_out(out, size, dtype)
-        if filled.numel():
+        result = self._empty(size, dtype) if out is None else self._check_out(out, size, dtype)
+        if result.numel():
             draw = _draw_on_device if self.device.type == "cuda" else _draw_on_processor
-            draw(name, scale, variates, filled.view(-1))
-        return filled
+            draw(name, scale, variates, result.view(-1))
+        return result
 
     def _empty(self, size: Size, dtype: torch.dtype | None) -> torch.Tensor:
         entries = size if isinstance(size, tuple) else () if size is None else (size,)
@@ -282,7 +293,7 @@ class Generator:
 
 
 def _draw_on_processor(name: str, scale: float, variates: int, flat: torch.Tensor) -> None:
-    rng = _OnProcessor()
+    rng = _ProcessorGenerator()
     wide = flat if flat.dtype in {torch.float64, torch.float32} else flat.float()
     if name == "random":
         rng.random(out=wide.numpy(), precision=DIGITS[flat.dtype])

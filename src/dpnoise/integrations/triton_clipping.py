@@ -1,8 +1,11 @@
-"""Per-sample gradients on a device: read once for their norms and once for their clipped sum.
+"""Sum per-sample gradients on a device: one pass for their norms, one for their clipped sums.
 
-A launch covers many tensors. Each is cut into tiles of its numbers, and `tiles` has a row for each:
-the address of the tile in the first sample, how many numbers a sample has in that tensor, how many
-of these are in the tile, where the tile's sums go, and which tile it is.
+A launch covers many tensors. Each is split into tiles, and `tiles` has a row for each tile:
+
+- the address of the tile in the first sample;
+- the numbers per sample in that tensor, and the numbers in the tile;
+- the offset of its sums in the output;
+- the index of the tile.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +20,7 @@ from triton.language.extra import libdevice
 
 from dpnoise.integrations.triton_stream import INTERPRETED, STRICT
 
-# As in clipping.py, which says what order numbers are added in.
+# As in clipping.py, which defines the order of additions.
 ROWS = tl.constexpr(16)
 LANES = tl.constexpr(1024)
 FOLDS = tl.constexpr(10)
@@ -42,7 +45,7 @@ else:
 
 @triton.jit
 def tile_at(tiles, tile, like, aligned: tl.constexpr):
-    """Return a row of the tiles; if `aligned`, the compiler may move 16 bytes at a time."""
+    """Return a row of the tiles. If `aligned`, the compiler may load 16 bytes at a time."""
     row = tiles + tile * COLUMNS
     first = tl.load(row).to(like.dtype)
     numbers, count, start = tl.load(row + 1), tl.load(row + 2), tl.load(row + 3)
@@ -60,7 +63,7 @@ def ordered_sums_kernel(
 ):
     """Write the sum, or the sum of squares, of each tile of each sample, in float64.
 
-    `every` is how many tiles are in this launch. `out` has a row for each sample, with a column for
+    `every` is the number of tiles in this launch. `out` has a row for each sample, and a column for
     each tile of all launches.
     """
     program = tl.program_id(0).to(tl.int64)
@@ -79,9 +82,9 @@ def ordered_sums_kernel(
 
 @triton.jit
 def clipped_sums_kernel(tiles, like, steps, samples, out, aligned: tl.constexpr):
-    """Write the sums over the samples of gradients times `steps`, each cut to an integer.
+    """Write the sums over samples of gradients times `steps`, with each product truncated.
 
-    `steps` has a number for each sample, and last what the sums are multiplied with.
+    `steps` has a factor for each sample, and at its end a factor for the sums.
     """
     program = tl.program_id(0).to(tl.int64)
     first, numbers, count, start, _ = tile_at(tiles, program // ROWS, like, aligned)
@@ -100,14 +103,14 @@ _OPTIONS = {"num_warps": 4, **STRICT}
 
 
 def ordered_sums(parts: Sequence[torch.Tensor], *, squares: bool) -> torch.Tensor:
-    """Return the sums, or the sums of squares, of the tiles of rows, a row for each sample."""
+    """Return the sums, or the sums of squares, of tiles, with a row for each sample."""
     tiles = _tiles(parts)
     samples, columns = len(parts[0]), len(tiles)
     out = parts[0].new_empty((samples, columns), dtype=torch.float64)
     with torch.cuda.device_of(out):
-        for like, some, aligned in _launches(parts, tiles):
-            ordered_sums_kernel[(samples * len(some),)](
-                some, like, len(some), out, columns, squares=squares, aligned=aligned, **_OPTIONS
+        for like, batch, aligned in _launches(parts, tiles):
+            ordered_sums_kernel[(samples * len(batch),)](
+                batch, like, len(batch), out, columns, squares=squares, aligned=aligned, **_OPTIONS
             )
     return out
 
@@ -115,29 +118,29 @@ def ordered_sums(parts: Sequence[torch.Tensor], *, squares: bool) -> torch.Tenso
 def clipped_sums(
     gradients: Sequence[torch.Tensor], factor: torch.Tensor, step: float
 ) -> list[torch.Tensor]:
-    """Return the sums of gradients times factors, cut to multiples of the step, in float64."""
-    tiles, sizes = _tiles(gradients), [each.shape[1] for each in gradients]
+    """Return the float64 sums of gradients times factors, truncated to multiples of the step."""
+    tiles, sizes = _tiles(gradients), [tensor.shape[1] for tensor in gradients]
     starts = _starts(sizes)
     out = factor.new_empty(starts[-1])
     with torch.cuda.device_of(out):
         steps = torch.cat([factor / step, factor.new_full((1,), step)])
-        for like, some, aligned in _launches(gradients, tiles):
-            grid = (len(some) * ROWS.value,)
+        for like, batch, aligned in _launches(gradients, tiles):
+            grid = (len(batch) * ROWS.value,)
             clipped_sums_kernel[grid](
-                some, like, steps, len(factor), out, aligned=aligned, **_OPTIONS
+                batch, like, steps, len(factor), out, aligned=aligned, **_OPTIONS
             )
-    places = zip(starts[:-1].tolist(), sizes, strict=True)
-    return [out[start : start + size] for start, size in places]
+    ranges = zip(starts[:-1].tolist(), sizes, strict=True)
+    return [out[start : start + size] for start, size in ranges]
 
 
 def _starts(sizes: Sequence[int]) -> NDArray[np.int64]:
-    """Return where each tensor's sums begin, where 16 bytes do, and the end of all."""
+    """Return the aligned offset of each tensor's sums, and the end of all."""
     padded = -(-np.array([0, *sizes], dtype=np.int64) // _ALIGNED) * _ALIGNED
     return np.cumsum(padded)
 
 
 def _tiles(parts: Sequence[torch.Tensor]) -> NDArray[np.int64]:
-    """Return the rows of all tiles of all tensors, and last of each the tensor's place."""
+    """Return the rows of all tiles, with the index of the tensor as an additional last column."""
     tiles = _layout(
         tuple(part.shape[1] for part in parts), tuple(part.element_size() for part in parts)
     ).copy()
@@ -147,14 +150,16 @@ def _tiles(parts: Sequence[torch.Tensor]) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=128)
 def _layout(sizes: tuple[int, ...], widths: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return the same for tensors that begin at 0."""
-    numbers, many = np.array(sizes, dtype=np.int64), -(-np.array(sizes, dtype=np.int64) // _TILE)
-    of = np.repeat(np.arange(len(sizes)), many)
-    tile = np.arange(len(of))
-    first = (tile - (np.cumsum(many) - many)[of]) * _TILE
-    count = np.minimum(numbers[of] - first, _TILE)
-    start = _starts(sizes)[of] + first
-    columns = (first * np.array(widths, dtype=np.int64)[of], numbers[of], count, start, tile, of)
+    """Return the rows of all tiles for tensors at address 0."""
+    numbers = np.array(sizes, dtype=np.int64)
+    tile_counts = -(-numbers // _TILE)
+    tensor = np.repeat(np.arange(len(sizes)), tile_counts)
+    tile = np.arange(len(tensor))
+    first = (tile - (np.cumsum(tile_counts) - tile_counts)[tensor]) * _TILE
+    count = np.minimum(numbers[tensor] - first, _TILE)
+    start = _starts(sizes)[tensor] + first
+    address = first * np.array(widths, dtype=np.int64)[tensor]
+    columns = (address, numbers[tensor], count, start, tile, tensor)
     return np.stack(columns, axis=1)
 
 
@@ -168,7 +173,7 @@ def _launches(
         rows = tiles[np.isin(tiles[:, -1], members)] if len(members) < len(parts) else tiles
         if len(rows):
             table = torch.from_numpy(np.ascontiguousarray(rows[:, :-1]))
-            # What is not pinned has been read when this returns.
+            # Memory that is not pinned has been read when `to` returns.
             yield parts[members[0]], table.to(parts[0].device, non_blocking=True), kind[1]
 
 

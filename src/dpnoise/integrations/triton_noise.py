@@ -1,10 +1,10 @@
 """Triton: the paper's samplers, fused with the key stream: no random bits go through memory.
 
-float64 is made of 64-bit words and the arithmetic of `kernels/variates.py`, operation for
-operation. Narrower formats are made of 32-bit words of the same stream, 24 bits of each, in
-float32: a block then makes twice as many.
+float64 noise uses 64-bit words and the arithmetic of `kernels/variates.py`, operation for
+operation. Narrower formats use 24 bits of each 32-bit word of the same stream, in float32. A block
+then gives twice as many numbers as in float64.
 
-An element is the sum of n/2 pieces of two uniforms each, V1, U1, V2, U2, ...; `PIECE` says which.
+An element is the sum of n/2 pieces of two uniforms each, V1, U1, V2, U2, ... `PIECE` is their kind.
 """
 
 import triton
@@ -33,7 +33,7 @@ from dpnoise.integrations.triton_stream import (
     words_of_block,
 )
 
-# sqrt(-log V) cos(pi U); log V cos(pi U); log V2 - log V1; -log V cos^2(pi U); U alone.
+# sqrt(-log V) cos(pi U); log V cos(pi U); log V2 - log V1; -log V cos^2(pi U).
 GAUSSIAN, LAPLACE, DIFFERENCE, HALF_GAMMA = (tl.constexpr(piece) for piece in range(4))
 SQRT_HALF_BITS_32 = tl.constexpr(0x3F3504F3)
 SIGN_BIT_32 = tl.constexpr(-(2**31))
@@ -42,7 +42,7 @@ TOP_24_BITS = tl.constexpr(2**32 - 2**8)
 NEXT_23_BITS = tl.constexpr(2**31 - 2**8)
 
 
-# float64, as kernels/elementary.py and kernels/variates.py have it -------------------------------
+# float64, as in kernels/elementary.py and kernels/variates.py ------------------------------------
 
 
 @triton.jit
@@ -79,7 +79,7 @@ else:
 
     @triton.jit
     def reciprocal_32(x):
-        """Return 1 / x within a unit in the last place, for x that is far from both ends."""
+        """Return 1 / x within a unit in the last place, for x far from overflow and underflow."""
         return tl.inline_asm_elementwise(
             "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
         )
@@ -96,8 +96,8 @@ else:
 def log_complement_32(word):
     """Return log V in float32, for V = 1 - U of 24 bits: exact, as is f - 1 near V = 1.
 
-    The exponent stays where it is, 2^23 times itself: few steps of this are on integers, for which
-    the key stream's wait.
+    The exponent is not shifted down, so it has a factor of 2^23. That saves operations on integers,
+    which the key stream needs.
     """
     k = (word & TOP_24_BITS).to(tl.float32)
     V = step_32(k, tl.full(k.shape, -(2.0**-32), tl.float32), 1.0)
@@ -127,7 +127,7 @@ def cospi_32(word):
 
 @triton.jit
 def piece(v, u, PIECE: tl.constexpr):
-    """Return what two uniforms make, in float64 or float32 as their words are long."""
+    """Return the piece of two uniforms, in float64 for 64-bit words and float32 for 32-bit ones."""
     if v.dtype == tl.uint64:
         log_V = log_complement(v)
         second = log_complement(u) if PIECE == DIFFERENCE else cospi(u)
@@ -205,7 +205,7 @@ def noise(
 
 @triton.jit
 def uniforms(out, parameters, DIGITS: tl.constexpr, RAGGED: tl.constexpr, BLOCK: tl.constexpr):
-    """Fill `out` with uniforms of as many bits as it has digits; COUNT as for `release`."""
+    """Fill `out` with uniforms of DIGITS bits; COUNT as for `release`."""
     block = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     stream_block = block + tl.load(parameters + FIRST_BLOCK)
     if out.dtype.element_ty == tl.float64:

@@ -1,7 +1,7 @@
-"""Triton: exact release, the first stage, and the elementary functions that it is made of.
+"""Triton: the first stage of exact release, and its elementary functions.
 
 The arithmetic is that of `dpnoise.kernels` (elementary, certified, first_stage), operation for
-operation in float64, so that its certified bounds hold here too; tests/tensors compares the two.
+operation in float64. So its certified bounds hold here too; tests/tensors compares the two.
 """
 
 import triton
@@ -31,7 +31,7 @@ LOG_2 = tl.constexpr(elementary.LOG_2)
 SQRT_HALF_BITS = tl.constexpr(elementary.SQRT_HALF_BITS)
 ROUND = tl.constexpr(certified.ROUND)
 ROUND_V = tl.constexpr(certified.ROUND_V)
-# As in kernels/certified.py and kernels/first_stage.py, which say what they are.
+# As in kernels/certified.py and kernels/first_stage.py, which explain them.
 LAST_ROUNDINGS = tl.constexpr(2.0**-51)
 RECIPROCAL = tl.constexpr(2046 << 52)
 LOW_63_BITS = tl.constexpr(2**63 - 1)
@@ -101,9 +101,9 @@ else:
     def quotient_near_one(a, b):
         """Return a / b for |a| <= 1 and 1 <= b <= 3, within u (1 + 2^-50) of itself.
 
-        These are the steps of the compiler's own division, without its branch for what is too
-        large or too small. Each step makes the square of the error before; the last one knows its
-        remainder exactly (Markstein).
+        These are the steps of the compiler's division, without its branch for very large or very
+        small numbers. Each step squares the error. The last one uses the exact remainder
+        (Markstein).
         """
         r = tl.inline_asm_elementwise(
             "rcp.approx.ftz.f64 $0, $1;", "=d,d", [b], dtype=tl.float64, is_pure=True, pack=1
@@ -178,7 +178,7 @@ def certain_point(value, z, error, floats):
 
 @triton.jit
 def nearest(x, digits: tl.constexpr, emin: tl.constexpr):
-    """As in kernels/formats.py: the nearest number of a format without an upper end."""
+    """Return the nearest number of a format without overflow, as in kernels/formats.py."""
     exponent = ((x.to(tl.int64, bitcast=True) >> 52) & 0x7FF) - 1023
     exponent = tl.minimum(tl.maximum(exponent, emin), 2 - emin)
     shift = 1.5 * ((exponent + (1023 + 53 - digits)) << 52).to(tl.float64, bitcast=True)
@@ -187,10 +187,10 @@ def nearest(x, digits: tl.constexpr, emin: tl.constexpr):
 
 @triton.jit
 def narrowed(x, certain, floats, kind: tl.constexpr, clip: tl.constexpr):
-    """Return the number of the format that is nearest to x, within the bounds; NaN if uncertain.
+    """Return x rounded to the format and clamped to the bounds; NaN if uncertain.
 
-    The bounds are numbers of the format, so that it does not matter what is first, rounding or
-    clamping. Adding 0.0 makes -0.0 0.0.
+    The bounds are numbers of the format, so rounding and clamping can come in either order. Adding
+    0.0 turns -0.0 into 0.0.
     """
     if kind == tl.float64:
         if clip:
@@ -216,12 +216,12 @@ def released(value, z, error, floats, kind: tl.constexpr, clip: tl.constexpr):
 
 @triton.jit
 def list_open(some_open, block, counter, places, capacity):
-    """Write the blocks that have an open number to `places`, as far as there is room."""
+    """Write the blocks with an open number to `places`, up to its capacity."""
     slot = tl.atomic_add(counter + block * 0, 1, mask=some_open)
     tl.store(places + slot, block, mask=some_open & (slot < capacity))
 
 
-# Its eight numbers are written out, because Triton keeps no list of values in registers.
+# The eight numbers are unrolled, because Triton cannot keep a list of values in registers.
 @triton.jit
 def release(
     values,
@@ -236,11 +236,12 @@ def release(
     ragged: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Release with Gaussian noise in pairs, or Laplace noise from one uniform: all but a few.
+    """Release almost all numbers, with Gaussian noise in pairs or Laplace noise from one uniform.
 
-    COUNT is that of whole blocks, whose numbers a device then moves several at a time; or, if
-    `ragged`, that of the numbers of a single block. A number that is not certain, or not finite, is
-    NaN in `out`; its block is counted in `counter` and listed in `places` while there is room.
+    COUNT is the number of whole blocks, whose numbers a device can load several at a time. If
+    `ragged`, it is the count of numbers in a single block. A number that is not certain, or not
+    finite, is NaN in `out`. Its block is counted in `counter` and listed in `places`, up to its
+    capacity.
     """
     block = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     count = tl.load(parameters + COUNT)
@@ -290,11 +291,11 @@ def release(
     list_open(~certain & some_here, block + first, counter, places, capacity)
 
 
-# What the host needs to settle the elements that the first stage left open ------------------------
+# Data for the host to settle the elements that the first stage left open -------------------------
 #
-# An element is what its own words of the key stream make: a pair of Gaussian numbers, or one
-# Laplace number. The first stage lists blocks of eight numbers; these kernels take them apart, so
-# that the host's work is on elements, and hand it all in one array.
+# An element is a pair of Gaussian numbers, or one Laplace number, with separate words of the key
+# stream. The first stage lists blocks of eight numbers. These kernels split the blocks into
+# elements, and pass the data of all elements to the host in one array.
 
 
 @triton.jit
@@ -309,10 +310,10 @@ def list_elements(
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """List the open elements of the listed blocks, as far as there is room, and count them.
+    """List the open elements of the listed blocks, up to the capacity, and count them.
 
-    `counter` has the number of blocks that are open first, and that of elements second. The blocks
-    listed after those that are open are read as well, but nothing of them is taken.
+    `counter` has the number of open blocks, then the number of open elements. Blocks that follow
+    the open ones in the list are read too, but none of their elements is listed.
     """
     slot = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     here = slot < listed
@@ -331,7 +332,7 @@ def list_elements(
 
 @triton.jit
 def picked(tile, column):
-    """Return of each row of eight the number of one column."""
+    """Return the number in one column of each row of eight."""
     there = tl.arange(0, 8)[None, :] == column[:, None]
     return tl.sum(tl.where(there, tile, 0), axis=1)
 
@@ -340,9 +341,9 @@ def picked(tile, column):
 def fetch(
     elements, listed, values, out, parameters, count, rows, WIDTH: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Write a row for each element: its place, words, further words, values, and what `out` has.
+    """Write a row for each element: its index, words, further words, values and results.
 
-    Numbers are written as the bits of float64; one beyond the `count` of the values is 0.
+    Numbers are written as the bits of float64. Numbers beyond the `count` of the values are 0.
     """
     slot = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     here = slot < listed

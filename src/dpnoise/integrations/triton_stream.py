@@ -1,25 +1,26 @@
 """Triton: the key stream of a device, ChaCha20 in registers, in the layout of `core.entropy`.
 
-A program makes `BLOCK` blocks of the stream side by side. What a launch is about comes in one array
-of 64-bit words, `parameters`, whose floats are read through a pointer of their own: as arguments
-Triton would take them as 32-bit ones, and would compile anew for some values of a key.
+A program computes `BLOCK` blocks of the stream in parallel. The parameters of a launch come in one
+array of 64-bit words, `parameters`, and its floats are read through a second pointer. As arguments
+of a kernel, Triton would pass floats with 32 bits, and compile again for some values of a key.
 
-This file and its neighbours import Triton alone, so that they can be read and timed by themselves.
+Apart from constants, the `triton_` modules import only Triton, so that they can be read and timed
+separately.
 """
 
 import triton
 import triton.language as tl
 
-INTERPRETED = triton.knobs.runtime.interpret  # As the tests do where there is no device.
+INTERPRETED = triton.knobs.runtime.interpret  # True in tests without a device.
 
-# How every kernel is launched: each operation rounds by itself, none is fused unless it says so.
+# The options of every launch: each operation rounds, and none is fused unless the code says so.
 STRICT = {"enable_fp_fusion": False}
 
-# The places of `parameters`. The key has the first four words.
+# The indices of `parameters`. The key is in the first four words.
 FIRST_BLOCK, COUNT, SCALE, RATIO, GRID, INVERSE_GRID, WHOLE, LEAST, MOST = (
     tl.constexpr(place) for place in range(4, 13)
 )
-PARAMETERS = 14  # One is not used: rows begin where 16 bytes do.
+PARAMETERS = 14  # One is unused, so that rows are aligned to 16 bytes.
 LOW_32_BITS = tl.constexpr(2**32 - 1)
 
 
@@ -44,7 +45,7 @@ def quarter_round(a, b, c, d):
 
 @triton.jit
 def halves(parameters, place: tl.constexpr, like):
-    """Return the two halves of a word of the parameters, everywhere."""
+    """Return the two halves of a word of the parameters, in the shape of `like`."""
     word = tl.load(parameters + place).to(tl.uint64, bitcast=True)
     low = (word & LOW_32_BITS).to(tl.uint32)
     high = (word >> 32).to(tl.uint32)
@@ -63,8 +64,8 @@ def chacha20(parameters, c0, n0, n1, n2):
     x2, x3 = zero + 0x79622D32, zero + 0x6B206574
     x4, x5, x6, x7, x8, x9, x10, x11 = k0, k1, k2, k3, k4, k5, k6, k7
     x12, x13, x14, x15 = c0, n0, n1, n2
-    # Written out, because the compiler then puts the additions where a device multiplies: on the
-    # pipe of the rotations and exclusive ors they would have to wait.
+    # Unrolled, because the compiler then runs the additions on the pipe for multiplications. On the
+    # pipe of the rotations and XORs they would have to wait.
     for _ in tl.static_range(10):
         x0, x4, x8, x12 = quarter_round(x0, x4, x8, x12)
         x1, x5, x9, x13 = quarter_round(x1, x5, x9, x13)
@@ -148,7 +149,7 @@ def tile_of(x0, x1, x2, x3, x4, x5, x6, x7, BLOCK: tl.constexpr):
 
 @triton.jit
 def further_words_of(parameters, element):
-    """Return the first two further words of elements: of nonce 2^95 + element."""
+    """Return the first two further words of elements, which have nonce 2^95 + element."""
     e = element.to(tl.uint64, bitcast=True)
     low, high = (e & LOW_32_BITS).to(tl.uint32), (e >> 32).to(tl.uint32)
     x0, x1, x2, x3, _, _, _, _, _, _, _, _, _, _, _, _ = chacha20(

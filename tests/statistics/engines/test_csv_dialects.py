@@ -1,4 +1,4 @@
-"""Of CSV in any dialect every row is read once: counted a second time by Python's own reader."""
+"""Every row of a CSV file in any dialect is read once, as Python's reader confirms."""
 
 import csv
 import gzip
@@ -27,16 +27,16 @@ PLAN = Plan((Rows(), Sums("x", 1.0, -1_000, 1_000)), missing="drop")
 SECRET = "4711-secret"  # noqa: S105 - what no error may show
 LINE_ENDS = ("\n", "\r\n", "\r")
 VALUES = (1, 20, 300)
-STRIDE = 71 if alarms.LONG else 6_857  # A prime, so that every choice is met with every other.
+STRIDE = 71 if alarms.LONG else 6_857  # A prime, so that the sample combines all choices.
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a file is written. A text in quotes may hold a line break of any kind."""
+    """The dialect of a file. Text in quotes may hold a line break of any kind."""
 
     line_end: str
-    name: str  # Of the column that comes with x, if there are several.
-    note: str  # In every row of that column.
+    name: str  # The name of the column next to x, if there are several.
+    note: str  # The entry of every row in that column.
     in_quotes: bool
     ends_with_newline: bool
     has_mark: bool
@@ -55,15 +55,15 @@ class Dialect:
 
     @property
     def text(self) -> str:
-        """All lines."""
+        """The content of the file."""
         rows = [["x"], *([str(value)] for value in VALUES)]
         if self.columns > 1:
             notes = [self.name, *[self.note] * len(VALUES)]
             rows = [[note, *row, "end"] for note, row in zip(notes, rows, strict=True)]
         lines = [self.delimiter.join(map(self.entry, row)) for row in rows]
-        at = {"before": 0, "middle": 2, "after": len(lines)}.get(self.blank_lines)
-        if at is not None:
-            lines[at:at] = ["", ""]
+        index = {"before": 0, "middle": 2, "after": len(lines)}.get(self.blank_lines)
+        if index is not None:
+            lines[index:index] = ["", ""]
         return self.line_end.join(lines) + self.line_end * self.ends_with_newline
 
     def write(self, folder: Path) -> Files:
@@ -79,21 +79,28 @@ class Dialect:
         return Files(path, delimiter=self.delimiter, quote=self.quote, encoding=self.encoding)
 
 
-BREAKS = tuple(f"a{end}b" for end in LINE_ENDS)
+TEXTS_WITH_BREAKS = tuple(f"a{end}b" for end in LINE_ENDS)
 CHOICES = (
-    *(LINE_ENDS, ("note", *BREAKS), ("a", *BREAKS), (False, True), (True, False), (True, False)),
+    *(
+        LINE_ENDS,
+        ("note", *TEXTS_WITH_BREAKS),
+        ("a", *TEXTS_WITH_BREAKS),
+        (False, True),
+        (True, False),
+        (True, False),
+    ),
     *((",", ";", "\t", "|"), ('"', "'", ""), ("none", "before", "middle", "after"), (1, 3)),
     *(("utf-8", "latin-1", "utf-16"), (False, True)),
 )
 ALL: Iterator[Any] = itertools.product(*CHOICES)
-FIRST = random.randrange(STRIDE)  # noqa: S311 - any will do
-DIALECTS = [Dialect(*choices) for choices in itertools.islice(ALL, FIRST, None, STRIDE)]
+START = random.randrange(STRIDE)  # noqa: S311 - not a secret
+DIALECTS = [Dialect(*choices) for choices in itertools.islice(ALL, START, None, STRIDE)]
 
 
-def counted(dialect: Dialect) -> tuple[int, int] | None:
-    """Count the rows and add up x by Python's reader; None if a row is not as long as the header.
+def read_by_python(dialect: Dialect) -> tuple[int, int] | None:
+    """Return the number of rows and the sum of x; None if a row is not as long as the header.
 
-    A line with nothing in it is not a row.
+    An empty line is not a row.
     """
     quotes: dict[str, Any] = (
         {"quotechar": dialect.quote} if dialect.quote else {"quoting": csv.QUOTE_NONE}
@@ -106,12 +113,12 @@ def counted(dialect: Dialect) -> tuple[int, int] | None:
     return len(rows), sum(int(row[header.index("x")]) for row in rows)
 
 
-def tallied(files: Files) -> tuple[int, int]:
+def rows_and_total(files: Files) -> tuple[int, int]:
     rows, values = tally(files, PLAN).answers
     return int(rows), int(values.total)  # type: ignore[arg-type, union-attr]
 
 
-def refused(files: Files, plan: Plan = PLAN) -> str:
+def error_message(files: Files, plan: Plan = PLAN) -> str:
     with pytest.raises(ArgumentError) as raised:
         tally(files, plan)
     assert SECRET not in str(raised.value)
@@ -119,16 +126,16 @@ def refused(files: Files, plan: Plan = PLAN) -> str:
 
 
 def test_rows_of_every_dialect_are_counted_as_another_reader_counts_them(tmp_path: Path) -> None:
-    read = 0
+    accepted = 0
     for dialect in DIALECTS:
-        expected = counted(dialect)
+        expected = read_by_python(dialect)
         files = dialect.write(tmp_path)
         if expected is None or (dialect.encoding == "utf-16" and not dialect.has_mark):
-            assert refused(files), dialect
+            assert error_message(files), dialect
         else:
-            read += 1
-            assert tallied(files) == expected, dialect
-    assert read > len(DIALECTS) / 2
+            accepted += 1
+            assert rows_and_total(files) == expected, dialect
+    assert accepted > len(DIALECTS) / 2
 
 
 @pytest.mark.parametrize("line_end", LINE_ENDS)
@@ -139,7 +146,7 @@ def test_a_line_break_in_a_name_is_not_the_end_of_a_line(
     lines = [f'"a{in_name}b",x', "1,2", f'"3{line_end}",4', '"5\n",6', '"7\r",8', ""]
     path = tmp_path / "p.csv"
     path.write_bytes(line_end.join(lines).encode())
-    assert tallied(Files(path)) == (4, 2 + 4 + 6 + 8)
+    assert rows_and_total(Files(path)) == (4, 2 + 4 + 6 + 8)
     grouped = Plan((Rows(),), (Grouping(f"a{in_name}b", ("1", "5\n", "7\r")),))
     assert tally(Files(path), grouped).answers[0].tolist() == [1, 1, 1]  # type: ignore[union-attr]
 
@@ -149,57 +156,57 @@ def test_a_line_break_in_a_name_is_not_the_end_of_a_line(
 def test_both_orders_of_utf_16_are_read(note: str, encoding: str, tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
     path.write_bytes(f"\ufeffx,y\n1,{note}\n2,b\n".encode(encoding))
-    assert tallied(Files(path, encoding="utf-16")) == (2, 3)
+    assert rows_and_total(Files(path, encoding="utf-16")) == (2, 3)
     path.write_bytes(f"\ufeffx,y\n1,{note}\n2,{SECRET}\n".encode(encoding)[:-1])
-    assert "is not text in the declared encoding" in refused(Files(path, encoding="utf-16"))
+    assert "is not text in the declared encoding" in error_message(Files(path, encoding="utf-16"))
 
 
 @pytest.mark.parametrize(
     ("content", "line"), [('"a\nb",x\n1,2\n3,4,5\n', 4), ('\n"a\r\nb",x\n1,2\n3,"4\n', 5)]
 )
-def test_lines_are_numbered_as_in_the_file_after_a_header_of_several(
+def test_lines_are_numbered_as_in_the_file_if_the_header_has_several(
     content: str, line: int, tmp_path: Path
 ) -> None:
     path = tmp_path / "p.csv"
     path.write_bytes(content.encode())
-    assert f"line {line} has" in refused(Files(path))
+    assert f"line {line} has" in error_message(Files(path))
 
 
-def test_a_header_that_duckdb_reads_otherwise_is_not_skipped_as_it_would(tmp_path: Path) -> None:
-    """DuckDB takes a quote after a space for one that opens, and would skip two lines."""
+def test_a_header_that_duckdb_reads_differently_is_read_correctly(tmp_path: Path) -> None:
+    """DuckDB parses a quote after a space as an opening quote, and would skip two lines."""
     path = tmp_path / "p.csv"
     path.write_text('x, "y\n1, 2\n3, z"\n')
-    assert tallied(Files(path)) == (2, 4)
+    assert rows_and_total(Files(path)) == (2, 4)
     path.write_text('x, "y"\n1,a\n3,b\n')
-    assert tallied(Files(path)) == (2, 4)
+    assert rows_and_total(Files(path)) == (2, 4)
 
 
 def test_the_standard_input_may_be_utf_16_or_have_lines_of_an_old_mac() -> None:
     text = '"a\nb",x\r\n1,2\r\n"3\r",4\r\n'
     with standard_input(text.encode("utf-16")):
-        assert tallied(Files("-", encoding="utf-16")) == (2, 6)
+        assert rows_and_total(Files("-", encoding="utf-16")) == (2, 6)
     with standard_input(text.replace("\r\n", "\r").encode()):
-        assert tallied(Files("-")) == (2, 6)
+        assert rows_and_total(Files("-")) == (2, 6)
 
 
-def test_a_row_that_begins_like_our_comments_is_an_error_and_not_left_out() -> None:
+def test_a_row_that_begins_like_our_comments_is_an_error() -> None:
     with standard_input(b"x,y\n1,a\n\x01" + SECRET.encode() + b",b\n"):
-        assert "holds the control character 1" in refused(Files("-"))
+        assert "holds the control character 1" in error_message(Files("-"))
 
 
-def test_whatever_ends_a_stream_early_is_a_fault() -> None:
+def test_any_error_that_ends_a_stream_early_is_a_fault() -> None:
     def rows() -> Iterator[bytes]:
         yield b"1,2\n"
         raise RuntimeError
 
     with ExitStack() as stack:
-        pump = PipeWriter(b"", rows(), b"", stack)
-        with Path(pump.path).open("rb") as reader:
+        writer = PipeWriter(b"", rows(), b"", stack)
+        with Path(writer.path).open("rb") as reader:
             assert reader.read() == b"1,2\n"
-        assert pump.fault == "could not be read to its end"
+        assert writer.fault == "could not be read to its end"
 
 
-def zstd(path: Path, rows: int) -> bytes:
+def write_zstd(path: Path, rows: int) -> bytes:
     """Write x = 0, 1, 2, ... 9, 0, ... as CSV or JSON lines compressed by zstd."""
     kind = "json" if path.name.endswith(".jsonl.zst") else "csv"
     query = f"SELECT i % 10 AS x, hash(i) AS y FROM range({rows}) AS rows(i)"  # noqa: S608 - ours
@@ -210,26 +217,26 @@ def zstd(path: Path, rows: int) -> bytes:
 
 @pytest.mark.parametrize("name", ["p.csv.zst", "p.jsonl.zst"])
 def test_a_file_compressed_by_zstd_is_read_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
-    """DuckDB would read the rows that are left of one that was cut."""
+    """DuckDB would read the remaining rows of a truncated file."""
     path = tmp_path / name
-    content = zstd(path, 100_000)
-    assert tallied(Files(path)) == (100_000, 450_000)
+    content = write_zstd(path, 100_000)
+    assert rows_and_total(Files(path)) == (100_000, 450_000)
     for size in (3, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:size])
-        assert "is not complete" in refused(Files(path))
+        assert "is not complete" in error_message(Files(path))
     path.write_bytes(content + b"more")
-    assert "is not complete" in refused(Files(path))
+    assert "is not complete" in error_message(Files(path))
 
 
 def test_a_file_compressed_by_zstd_may_have_line_breaks_in_quotes(tmp_path: Path) -> None:
     path = tmp_path / "p.csv.zst"
     with pa.CompressedOutputStream(str(path), "zstd") as opened:
         opened.write(b'"a\nb",x\n' + b'"c\nd",2\n' * 1_000)
-    assert tallied(Files(path)) == (1_000, 2_000)
+    assert rows_and_total(Files(path)) == (1_000, 2_000)
 
 
 def test_every_frame_of_zstd_is_read_to_its_end(tmp_path: Path) -> None:
-    """Frames by RFC 8878: large and small ones, several, and those that readers skip."""
+    """Frames of RFC 8878: large, small, several, and frames that readers skip."""
     path = tmp_path / "p.zst"
     large = pa.compress(os.urandom(300_000) + bytes(10**6), "zstd", asbytes=True)
     small = pa.compress(b"x\n1\n", "zstd", asbytes=True)

@@ -1,4 +1,4 @@
-"""Discovery of groups: what is refused, and what files and frames may hold."""
+"""Groups are discovered in files and frames, and unsafe columns are refused."""
 
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,9 @@ def data(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 def test_groups_of_numbers_are_discovered(data: Any) -> None:
-    held = holders(data, "city", Unit(("who",)))
-    assert sorted(held.keys) == ["1", "2"]
-    assert int(held.persons.sum()) == 2  # Each person counts in one group.
+    counts = holders(data, "city", Unit(("who",)))
+    assert sorted(counts.keys) == ["1", "2"]
+    assert int(counts.persons.sum()) == 2  # Each person counts in one group.
 
 
 def test_the_column_of_ids_is_not_discovered(data: Any) -> None:
@@ -38,19 +38,19 @@ def test_a_column_that_is_missing_is_named(data: Any) -> None:
         holders(data, "town", None)
 
 
-def test_columns_that_are_no_groups_are_refused(data: Any) -> None:
+def test_columns_that_cannot_be_groups_are_refused(data: Any) -> None:
     with pytest.raises(ArgumentError, match="'tags'"):
         holders(data, "tags", None)
 
 
-def test_ids_in_a_text_file_are_what_is_written_there(tmp_path: Path) -> None:
+def test_ids_in_a_text_file_are_compared_as_text(tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     path.write_text("who,city\n07,cork\n7,cork\n7.0,cork\n")
-    held = holders(Files(path), "city", Unit(("who",)))
-    assert [*held.keys, int(held.persons[0])] == ["cork", 3]
+    counts = holders(Files(path), "city", Unit(("who",)))
+    assert [*counts.keys, int(counts.persons[0])] == ["cork", 3]
 
 
 def test_rows_without_an_id_are_added_to_the_persons_of_their_group() -> None:
     frame = pa.table({"who": ["p", None, None], "city": ["cork", "cork", "dublin"]})
-    held = holders(frame, "city", Unit(("who",), without_id="own"))
-    assert dict(zip(held.keys, held.persons.tolist(), strict=True)) == {"cork": 2, "dublin": 1}
+    counts = holders(frame, "city", Unit(("who",), without_id="own"))
+    assert dict(zip(counts.keys, counts.persons.tolist(), strict=True)) == {"cork": 2, "dublin": 1}

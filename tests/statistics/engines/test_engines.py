@@ -1,4 +1,4 @@
-"""Engines answer a plan with exact integers: the same ones, to the last digit."""
+"""All engines answer a plan with the same exact integers."""
 
 from dataclasses import replace
 from datetime import date, datetime
@@ -29,13 +29,13 @@ from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Plan, Rows, Sum
 @given(data=st.data())
 @settings(
     max_examples=40 if LONG else 10, phases=[Phase.explicit, Phase.generate]
-)  # Tables shrink slowly.
+)  # No shrinking, because tables shrink slowly.
 def test_every_engine_gives_the_exact_integers(engine: str, data: st.DataObject) -> None:
     check_engine(ENGINES[engine], data)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_every_hostile_value_counts_as_it_should(engine: str) -> None:
+def test_every_hostile_value_is_counted_exactly(engine: str) -> None:
     check_every_hostile_value(ENGINES[engine])
 
 
@@ -53,12 +53,12 @@ AS_TYPES = {
 def test_a_number_counts_as_the_nearest_float_whatever_type_its_column_has(
     engine: str, kind: str
 ) -> None:
-    """Readers turn integers into floats where one cell is empty: nobody's value may change."""
+    """Readers turn integers into floats where one cell is empty. No value may change."""
     asks = (Sums("x", 2.0**12, 0, 2**51), Edges("x", (0.0, 2.0**53, 2.0**62, 2.0**63)))
     values = [None if x is None else float(x) for x in WIDE_INTEGERS]
     expected = reference_tally({"x": values}, Plan(asks, missing="drop"))
-    held = values if kind == "float64" else WIDE_INTEGERS
-    table = pa.table({"x": pa.array(held, AS_TYPES[kind])})
+    entries = values if kind == "float64" else WIDE_INTEGERS
+    table = pa.table({"x": pa.array(entries, AS_TYPES[kind])})
     if engine in {"pandas with NumPy", "Dask"}:
         frame = table.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
         if engine == "Dask":
@@ -83,25 +83,25 @@ def test_integers_of_128_bits_count_as_the_nearest_float() -> None:
 
 
 def counts(column: list[Any], keys: tuple[Any, ...], kind: pa.DataType | None = None) -> list[int]:
-    """Count the rows of each key in a column, which all engines must agree on."""
+    """Count the rows of each key in a column; assert that all engines agree."""
     table = pa.table({"key": pa.array(column, kind)})
     pandas = table.to_pandas(types_mapper=pd.ArrowDtype)
     frames = [table, pl.from_arrow(table), duckdb_frame(table), pandas]
-    found = [count_rows(frame, keys) for frame in frames]
-    assert all(one == found[0] for one in found)
-    return found[0]
+    by_engine = [count_rows(frame, keys) for frame in frames]
+    assert all(engine_counts == by_engine[0] for engine_counts in by_engine)
+    return by_engine[0]
 
 
 def count_rows(source: Any, keys: tuple[Any, ...]) -> list[int]:
-    (counted,) = tally(source, Plan((Rows(),), (Grouping("key", keys),))).answers
-    assert isinstance(counted, np.ndarray)
-    return [int(count) for count in counted]
+    (row_counts,) = tally(source, Plan((Rows(),), (Grouping("key", keys),))).answers
+    assert isinstance(row_counts, np.ndarray)
+    return [int(count) for count in row_counts]
 
 
 def count_rows_of_file(
     column: list[Any], keys: tuple[Any, ...], kind: pa.DataType | None, folder: Path
 ) -> list[int]:
-    """Count the rows of each key in a column of a file, whose types are declared."""
+    """Count the rows of each key in a column of a file, which declares its types."""
     path = folder / "keys.parquet"
     parquet.write_table(pa.table({"key": pa.array(column, kind)}), path)
     return count_rows(Files(path), keys)
@@ -121,7 +121,7 @@ MATCHES = [
 
 
 @pytest.mark.parametrize(("column", "keys", "kind", "expected"), MATCHES)
-def test_groups_match_values_of_their_own_kind(
+def test_groups_match_values_of_the_same_kind(
     column: list[Any], keys: tuple[Any, ...], kind: Any, expected: list[int], tmp_path: Path
 ) -> None:
     assert counts(column, keys, kind) == expected
@@ -145,7 +145,7 @@ OTHER_KINDS = [
 def test_groups_of_another_kind_than_the_column_of_a_frame_are_refused(
     column: list[Any], keys: tuple[Any, ...], kind: Any
 ) -> None:
-    """One row may have made text of a column of numbers, where 5.0 is not 5."""
+    """One row may have turned a column of numbers into text, where 5.0 is not 5."""
     with pytest.raises(ArgumentError, match="is not of that kind"):
         counts(column, keys, kind)
 
@@ -169,7 +169,7 @@ def test_groups_that_floats_may_have_rounded_are_refused(
         count_rows_of_file(column, keys, kind, tmp_path)
 
 
-AS_WRITTEN = [
+FILE_MATCHES = [
     (["5", "5.0", "05", " 5"], (5, 5.0, "05"), None, None),
     (["5", "7", "05"], (5, "05"), None, [1, 1]),
     (["1.5", "2", "2.0"], (1.5, 2.0), None, [1, 2]),
@@ -182,7 +182,7 @@ AS_WRITTEN = [
 ]
 
 
-@pytest.mark.parametrize(("column", "keys", "kind", "expected"), AS_WRITTEN)
+@pytest.mark.parametrize(("column", "keys", "kind", "expected"), FILE_MATCHES)
 def test_groups_of_a_file_match_as_people_write_them(
     column: list[Any],
     keys: tuple[Any, ...],
@@ -250,25 +250,25 @@ REFUSED: dict[str, tuple[tuple[Ask, ...], tuple[Grouping, ...], str]] = {
     ),
     "too many counts": (
         (Cells("x", 1.0, 0, 2**16 - 1),),
-        (Grouping("g", tuple(f"g{place}" for place in range(300))),),
+        (Grouping("g", tuple(f"g{index}" for index in range(300))),),
         "300 groups with all their cells are 19,660,800 counts, and at most 16,777,216",
     ),
     "no name": ((Sums("", 1.0, 0, 1),), (), "Every column must have a name"),
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_exact_or_is_too_much_is_refused(what: str) -> None:
-    asks, by, words = REFUSED[what]
+@pytest.mark.parametrize("problem", REFUSED)
+def test_plans_that_are_not_exact_or_too_large_are_refused(problem: str) -> None:
+    asks, by, message = REFUSED[problem]
     with pytest.raises(ArgumentError) as raised:
         tally(FRAME, Plan(asks, by))
-    assert words in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize("scale", [1, 3, 5, 22, 37])
 @pytest.mark.parametrize("engine", ["pandas", "Polars", "Polars lazy", "Arrow", "DuckDB"])
 def test_a_decimal_counts_as_the_nearest_float_whatever_its_scale(engine: str, scale: int) -> None:
-    """A reader takes the scale from all rows; N times 10^-s in floats would depend on it."""
+    """A reader infers the scale from all rows. N times 10^-s in floats would depend on it."""
     decimals = [Decimal(n) / 10 for n in range(-9, 10)]
     edges = tuple(float(number) for number in decimals)
     table = pa.table({"x": pa.array(decimals, pa.decimal128(38, scale))})
@@ -278,17 +278,17 @@ def test_a_decimal_counts_as_the_nearest_float_whatever_its_scale(engine: str, s
 
 @pytest.mark.parametrize("make", [pl.DataFrame, pd.DataFrame, pa.table, pl.LazyFrame])
 def test_no_plans_have_no_answers(make: Any) -> None:
-    """A request that discovers no group has nothing left to ask."""
+    """A request that discovers no group has no plans."""
     assert tally_all(make({"x": [1]}), []) == []
 
 
-def test_what_is_no_frame_is_refused() -> None:
+def test_an_object_that_is_not_a_frame_is_refused() -> None:
     for source in ([1, 2], {"x": [1]}, np.ones(3), None):
         with pytest.raises(ArgumentTypeError, match="The data must be a pandas, Polars"):
             tally(source, Plan((Rows(),)))
 
 
-def test_an_engine_that_fails_is_named_and_its_words_are_not() -> None:
+def test_an_error_of_an_engine_is_named_without_its_message() -> None:
     connection = duckdb.connect()
     relation = connection.sql("SELECT 1.5::DOUBLE AS x")
     connection.close()
@@ -299,11 +299,11 @@ def test_an_engine_that_fails_is_named_and_its_words_are_not() -> None:
         tally(secret, Plan((Sums("x", 1.0, 0, 1),)))
     assert "4711" not in str(raised.value)
     twice = pd.DataFrame([[1.0, 2.0]], columns=["x", "x"])
-    with pytest.raises(ArgumentError, match="a name of its own"):
+    with pytest.raises(ArgumentError, match="a different name"):
         tally(twice, Plan((Sums("x", 1.0, 0, 1),)))
 
 
-def test_a_missing_value_is_an_error_in_a_declared_group_alone() -> None:
+def test_a_missing_value_is_an_error_only_in_a_declared_group() -> None:
     frame = pl.DataFrame({"x": [1.0, None, float("nan")], "g": ["a", "b", None]})
     tally(frame, Plan((Sums("x", 1.0, 0, 1),), (Grouping("g", ("a",)),)))
     for groups in (("a", "b"), ("b",)):
@@ -314,7 +314,7 @@ def test_a_missing_value_is_an_error_in_a_declared_group_alone() -> None:
 
 
 def test_sums_beyond_64_bits_are_exact() -> None:
-    """2^14 rows of 2^51 are 2^65; every engine is asked, since each has its own way to add."""
+    """2^14 rows of 2^51 add up to 2^65. Each engine adds in a different way."""
     rows = 2**14
     table = pa.table({"x": np.full(rows, 2.0**51)})
     plan = Plan((Sums("x", 1.0, 0, 2**51),))
@@ -327,7 +327,7 @@ def test_sums_beyond_64_bits_are_exact() -> None:
         assert int(tally(frame, plan).answers[0].total) == rows * 2**51  # type: ignore[union-attr]
 
 
-STRANGE: dict[str, Any] = {
+UNSUPPORTED: dict[str, Any] = {
     "big-endian": lambda: pd.DataFrame({"x": np.array([1.5], dtype=">f8")}),
     "float16": lambda: pd.DataFrame({"x": np.array([1.5], dtype="f2")}),
     "longdouble": lambda: pd.DataFrame({"x": np.array([1.5], dtype="g")}),
@@ -341,10 +341,10 @@ STRANGE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", STRANGE)
+@pytest.mark.parametrize("kind", UNSUPPORTED)
 def test_columns_that_are_not_plain_numbers_are_refused_and_not_shown(kind: str) -> None:
-    """Nothing is converted in silence, and an error shows no category either."""
+    """Nothing is converted silently, and an error shows no category either."""
     plan = Plan((Sums("x", grid=1.0, least=0, most=9),))
-    with pytest.raises(DpnoiseError) as refused:
-        tally(STRANGE[kind](), plan)
-    assert "secret" not in str(refused.value)
+    with pytest.raises(DpnoiseError) as raised:
+        tally(UNSUPPORTED[kind](), plan)
+    assert "secret" not in str(raised.value)

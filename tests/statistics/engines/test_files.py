@@ -1,4 +1,4 @@
-"""Files mean the same whatever their rows hold, and what is wrong with one is said in one line."""
+"""The meaning of a file does not depend on its rows, and an error about it is one line."""
 
 import gzip
 import json
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.alarms import LONG
 from support.tally_reference import assert_same
-from support.tally_reference import tally as judged
+from support.tally_reference import tally as reference_tally
 
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import Files, Holders, frames, holders, tally, tally_all
@@ -35,60 +35,64 @@ CSV = 'x,city\n1.5,cork\n2.25,NA\n,cork\n-3.0,"Cork, County"\n0.1,"q""x"\n'
 SECRET = "4711-secret"  # noqa: S105 - what no error may show
 
 
-def made(folder: Path, name: str, content: str | bytes) -> Path:
+def write_file(folder: Path, name: str, content: str | bytes) -> Path:
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
 
-def parquet(folder: Path, name: str = "people.parquet", **columns: Any) -> Path:
+def write_parquet(folder: Path, name: str = "people.parquet", **columns: Any) -> Path:
     path = folder / name
     pq.write_table(pa.table(columns or PEOPLE), path)
     return path
 
 
-def json_lines(folder: Path) -> Path:
+def write_json_lines(folder: Path) -> Path:
     rows = zip(PEOPLE["x"], PEOPLE["city"], strict=True)
     lines = [json.dumps({"city": city} | ({} if x is None else {"x": x})) for x, city in rows]
-    return made(folder, "people.jsonl", "\n".join(lines))
+    return write_file(folder, "people.jsonl", "\n".join(lines))
 
 
 SOURCES: dict[str, Any] = {
-    "CSV": lambda folder: Files(made(folder, "people.csv", CSV)),
-    "CSV with a mark of order": lambda folder: Files(made(folder, "p.csv", "\ufeff" + CSV)),
-    "CSV of Windows": lambda folder: Files(made(folder, "p.csv", CSV.replace("\n", "\r\n"))),
+    "CSV": lambda folder: Files(write_file(folder, "people.csv", CSV)),
+    "CSV with a mark of order": lambda folder: Files(write_file(folder, "p.csv", "\ufeff" + CSV)),
+    "CSV of Windows": lambda folder: Files(write_file(folder, "p.csv", CSV.replace("\n", "\r\n"))),
     "compressed CSV": lambda folder: Files(
-        made(folder, "people.csv.gz", gzip.compress(CSV.encode()))
+        write_file(folder, "people.csv.gz", gzip.compress(CSV.encode()))
     ),
     "European CSV": lambda folder: Files(
-        made(folder, "p.csv", "city;x\ncork;1,5\nNA;2,25\ncork;\nCork, County;-3,0\n'q\"x';0,1\n"),
+        write_file(
+            folder, "p.csv", "city;x\ncork;1,5\nNA;2,25\ncork;\nCork, County;-3,0\n'q\"x';0,1\n"
+        ),
         delimiter=";",
         decimal=",",
         quote="'",
     ),
-    "UTF-16": lambda folder: Files(made(folder, "p.csv", CSV.encode("utf-16")), encoding="utf-16"),
-    "Parquet": lambda folder: Files(parquet(folder)),
-    "JSON lines": lambda folder: Files(json_lines(folder)),
+    "UTF-16": lambda folder: Files(
+        write_file(folder, "p.csv", CSV.encode("utf-16")), encoding="utf-16"
+    ),
+    "Parquet": lambda folder: Files(write_parquet(folder)),
+    "JSON lines": lambda folder: Files(write_json_lines(folder)),
 }
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_format_gives_the_same_integers(source: str, tmp_path: Path) -> None:
-    assert_same(tally(SOURCES[source](tmp_path), PLAN), judged(PEOPLE, PLAN))
+    assert_same(tally(SOURCES[source](tmp_path), PLAN), reference_tally(PEOPLE, PLAN))
 
 
 def test_a_pattern_stands_for_all_its_files(tmp_path: Path) -> None:
     for month in ("01", "02"):
-        made(tmp_path, f"2024-{month}.csv", CSV)
+        write_file(tmp_path, f"2024-{month}.csv", CSV)
     twice = {name: [*values, *values] for name, values in PEOPLE.items()}
-    assert_same(tally(Files(tmp_path / "2024-*.csv"), PLAN), judged(twice, PLAN))
+    assert_same(tally(Files(tmp_path / "2024-*.csv"), PLAN), reference_tally(twice, PLAN))
     both = Files([tmp_path / "2024-01.csv", tmp_path / "2024-02.csv"])
-    assert_same(tally(both, PLAN), judged(twice, PLAN))
+    assert_same(tally(both, PLAN), reference_tally(twice, PLAN))
 
 
 def test_a_file_that_is_given_twice_is_refused(tmp_path: Path) -> None:
-    """Else each of its rows would count twice, and one person twice as much as declared."""
-    path = made(tmp_path, "a.csv", CSV)
+    """Otherwise each row would count twice, and a person would exceed the declared bound."""
+    path = write_file(tmp_path, "a.csv", CSV)
     (tmp_path / "b.csv").symlink_to(path)
     pattern = str(tmp_path / "*.csv")
     for paths in ([path, path], [str(path), pattern], pattern):
@@ -97,12 +101,12 @@ def test_a_file_that_is_given_twice_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a*b.csv", "a[1].csv", "what?.csv", "it's;--.csv"])
-def test_a_file_may_be_called_like_a_pattern(name: str, tmp_path: Path) -> None:
-    made(tmp_path, "axb.csv", "x,city\n")
-    made(tmp_path, "a1.csv", "x,city\n")
-    made(tmp_path, "whats.csv", "x,city\n")
-    path = made(tmp_path, name, CSV)
-    assert_same(tally(Files(path), PLAN), judged(PEOPLE, PLAN))
+def test_a_file_name_may_look_like_a_pattern(name: str, tmp_path: Path) -> None:
+    write_file(tmp_path, "axb.csv", "x,city\n")
+    write_file(tmp_path, "a1.csv", "x,city\n")
+    write_file(tmp_path, "whats.csv", "x,city\n")
+    path = write_file(tmp_path, name, CSV)
+    assert_same(tally(Files(path), PLAN), reference_tally(PEOPLE, PLAN))
 
 
 @pytest.mark.parametrize("piped", [True, False])
@@ -117,29 +121,30 @@ answers = tally(Files("-"), Plan((Sums("x", 0.5, -100, 100), Rows()), missing="d
 print(answers[0].total, answers[1])
 """
     command = [sys.executable, "-c", code]
-    path = made(tmp_path, "people.csv", CSV)
+    path = write_file(tmp_path, "people.csv", CSV)
     if piped:
-        done = subprocess.run(command, input=CSV.encode(), capture_output=True, check=True)
+        process = subprocess.run(command, input=CSV.encode(), capture_output=True, check=True)
     else:
         with path.open("rb") as opened:
-            done = subprocess.run(command, stdin=opened, capture_output=True, check=True)
-    assert done.stdout.split() == [b"2", b"5"]
+            process = subprocess.run(command, stdin=opened, capture_output=True, check=True)
+    assert process.stdout.split() == [b"2", b"5"]
 
 
 NAMES = ['a"b', "a'b", "a%sb", "a;DROP TABLE x;--", "a\tb", "Größe", "select", "key0", "value0"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_and_groups_are_never_taken_for_sql(name: str, tmp_path: Path) -> None:
+def test_names_and_groups_are_never_parsed_as_sql(name: str, tmp_path: Path) -> None:
     columns: dict[str, list[Any]] = {"x": [1.0, 2.0, 3.0], name: [name, "b", "c"]}
     plan = Plan((X, Rows()), (Grouping(name, (name, "c")),))
     path = tmp_path / "names.csv"
     pl.DataFrame(columns).write_csv(path)
-    assert_same(tally(Files(path), plan), judged(columns, plan))
+    assert_same(tally(Files(path), plan), reference_tally(columns, plan))
     values = Plan((Sums(name, 0.5, 0, 9),))
     numbers: dict[str, list[Any]] = {name: [1.0, 2.0]}
     assert_same(
-        tally(duckdb.connect().from_arrow(pa.table(numbers)), values), judged(numbers, values)
+        tally(duckdb.connect().from_arrow(pa.table(numbers)), values),
+        reference_tally(numbers, values),
     )
 
 
@@ -161,9 +166,9 @@ BROKEN: dict[str, tuple[str | bytes, Plan, str]] = {
         "has no column 'x'",
     ),
     "an unclosed quote in the header": (f'"x\n1,{SECRET}\n', ONLY_X, "quote that is not closed"),
-    "a header that is no text": (b"x,\xff\n1,2\n", ONLY_X, "its header is no utf-8 text"),
+    "a header that is not text": (b"x,\xff\n1,2\n", ONLY_X, "its header is not utf-8 text"),
     "an unclosed quote": (f'x,y\n1,2\n3,"{SECRET}\n', ONLY_X, "line 3 has a quote"),
-    "an unclosed quote, rows alone": (
+    "an unclosed quote, only rows": (
         f'x\n1\n"{SECRET}\n3\n',
         Plan((Rows(),)),
         "line 3 has a quote",
@@ -171,8 +176,8 @@ BROKEN: dict[str, tuple[str | bytes, Plan, str]] = {
     "a longer row": (f"x,y\n1,2\n3,4,{SECRET}\n", ONLY_X, "line 3 has 3 entries where"),
     "a shorter row": ("x,y\n1,2\n3\n", ONLY_X, "line 3 has 1 entries where"),
     "text": (f"x\n{SECRET}\n", ONLY_X, "Row 1 of column 'x' (the header not counted) holds text"),
-    "an underscore": ("x\n1_000\n", ONLY_X, "text that is no number"),
-    "a decimal comma": ('x\n"1,5"\n', ONLY_X, "text that is no number"),
+    "an underscore": ("x\n1_000\n", ONLY_X, "text that is not a number"),
+    "a decimal comma": ('x\n"1,5"\n', ONLY_X, "text that is not a number"),
     "bytes of another encoding": (
         b"x,y\n1,\xff\n",
         Plan((X,), (Grouping("y", ("a",)),)),
@@ -186,50 +191,50 @@ BROKEN: dict[str, tuple[str | bytes, Plan, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", BROKEN)
-def test_what_is_wrong_is_said_and_nothing_shown(what: str, tmp_path: Path) -> None:
-    content, plan, words = BROKEN[what]
-    path = made(tmp_path, "broken.csv", content)
+@pytest.mark.parametrize("problem", BROKEN)
+def test_an_error_describes_the_problem_and_shows_no_data(problem: str, tmp_path: Path) -> None:
+    content, plan, message = BROKEN[problem]
+    path = write_file(tmp_path, "broken.csv", content)
     with pytest.raises(ArgumentError) as raised:
         tally(Files(path), plan)
-    assert words in str(raised.value)
+    assert message in str(raised.value)
     assert SECRET not in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_a_header_alone_has_no_rows(tmp_path: Path) -> None:
-    answers = tally(Files(made(tmp_path, "header.csv", "x")), Plan((X, Rows()))).answers
+def test_a_file_with_only_a_header_has_no_rows(tmp_path: Path) -> None:
+    answers = tally(Files(write_file(tmp_path, "header.csv", "x")), Plan((X, Rows()))).answers
     assert int(answers[1]) == 0  # type: ignore[arg-type]
 
 
 def test_no_row_changes_what_another_means(tmp_path: Path) -> None:
-    """With a sniffer, one row decides about the type or the dialect of all."""
-    alone = tally(Files(made(tmp_path, "a.csv", "x,y\n01,a\n2,b\n")), ONLY_X)
+    """With type inference, one row could decide about the type or the dialect of all."""
+    base = tally(Files(write_file(tmp_path, "a.csv", "x,y\n01,a\n2,b\n")), ONLY_X)
     for row in ('3,"x;y"', "4,'", "5,#", "6,|", '7,"1;2"'):
         text = f"x,y\n01,a\n2,b\n{row}\n"
-        more = tally(Files(made(tmp_path, "b.csv", text)), ONLY_X)
-        assert int(more.answers[0].count) == int(alone.answers[0].count) + 1  # type: ignore[union-attr]
+        extended = tally(Files(write_file(tmp_path, "b.csv", text)), ONLY_X)
+        assert int(extended.answers[0].count) == int(base.answers[0].count) + 1  # type: ignore[union-attr]
 
 
-def test_text_that_is_no_number_is_no_error_in_a_row_of_no_declared_group(tmp_path: Path) -> None:
-    path = made(tmp_path, "p.csv", "x,city\n1,cork\nlots,dublin\n")
+def test_text_that_is_not_a_number_is_allowed_outside_the_declared_groups(tmp_path: Path) -> None:
+    path = write_file(tmp_path, "p.csv", "x,city\n1,cork\nlots,dublin\n")
     plan = Plan((X,), (Grouping("city", ("cork",)),))
     assert int(tally(Files(path), plan).answers[0].count[0]) == 1  # type: ignore[union-attr]
 
 
 def test_a_number_of_json_is_one_person_and_one_group_however_it_is_written(tmp_path: Path) -> None:
-    """A program writes 7 as 7.0 as soon as another row has no id."""
+    """Some programs write 7 as 7.0 if another row has no id."""
     rows = ['{"who": 7, "city": 1}', '{"who": 7.0, "city": 1.0}', '{"who": 70e-1, "city": "1"}']
-    path = made(tmp_path, "visits.jsonl", "\n".join(rows))
+    path = write_file(tmp_path, "visits.jsonl", "\n".join(rows))
     by = (Grouping("city", ("1",)),)
-    (counted,) = tally(Files(path), Plan((Rows(),), by, unit=Unit(("who",)))).answers
-    assert np.asarray(counted).tolist() == [1]
+    (counts,) = tally(Files(path), Plan((Rows(),), by, unit=Unit(("who",)))).answers
+    assert np.asarray(counts).tolist() == [1]
     assert holders(Files(path), "city", None) == Holders(["1"], np.array([3]))
 
 
 @pytest.mark.parametrize("cell", ["0.5", "9007199254740993.0", "1e300", "[7]", '{"id": 7}'])
 def test_an_id_of_json_that_may_have_been_rounded_is_refused(cell: str, tmp_path: Path) -> None:
-    path = made(tmp_path, "visits.jsonl", f'{{"who": 7}}\n{{"who": {cell}}}\n')
+    path = write_file(tmp_path, "visits.jsonl", f'{{"who": 7}}\n{{"who": {cell}}}\n')
     with pytest.raises(ArgumentError, match="neither text nor a whole number below"):
         tally(Files(path), Plan((Rows(),), unit=Unit(("who",))))
     with pytest.raises(ArgumentError, match="neither text nor a whole number below"):
@@ -237,22 +242,22 @@ def test_an_id_of_json_that_may_have_been_rounded_is_refused(cell: str, tmp_path
 
 
 def test_an_id_of_one_plan_cannot_be_a_value_of_another(tmp_path: Path) -> None:
-    """Its text would be read as a number, and 7 and 07 would be one person."""
-    path = made(tmp_path, "visits.csv", "who\n7\n07\n")
+    """Its text would be parsed as a number, which merges the persons 7 and 07."""
+    path = write_file(tmp_path, "visits.csv", "who\n7\n07\n")
     plans = [Plan((Rows(),), unit=Unit(("who",))), Plan((Sums("who", 1.0, 0, 9),))]
     with pytest.raises(ArgumentError, match="cannot be published too"):
         tally_all(Files(path), plans)
 
 
-def test_a_decimal_comma_leaves_no_point(tmp_path: Path) -> None:
-    path = made(tmp_path, "p.csv", "x;y\n1.5;a\n")
-    with pytest.raises(ArgumentError, match="no number"):
+def test_a_decimal_point_is_an_error_where_commas_are_declared(tmp_path: Path) -> None:
+    path = write_file(tmp_path, "p.csv", "x;y\n1.5;a\n")
+    with pytest.raises(ArgumentError, match="not a number"):
         tally(Files(path, delimiter=";", decimal=","), ONLY_X)
 
 
 @pytest.mark.parametrize("name", ["garbage.parquet", "garbage.jsonl", "garbage.csv.gz"])
 def test_a_damaged_file_is_named(name: str, tmp_path: Path) -> None:
-    path = made(tmp_path, name, f'{{"x": {SECRET}')
+    path = write_file(tmp_path, name, f'{{"x": {SECRET}')
     with pytest.raises(ArgumentError, match="cannot be read") as raised:
         tally(Files(path), ONLY_X)
     assert SECRET not in str(raised.value)
@@ -261,32 +266,32 @@ def test_a_damaged_file_is_named(name: str, tmp_path: Path) -> None:
 def test_a_file_that_changes_while_it_is_read_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = made(tmp_path, "p.csv", CSV)
+    path = write_file(tmp_path, "p.csv", CSV)
     answer_all = frames.answer_all
 
-    def meanwhile(*arguments: Any) -> Any:
+    def change_and_answer(*arguments: Any) -> Any:
         with path.open("a") as opened:
             opened.write("9,cork\n")
         return answer_all(*arguments)
 
-    monkeypatch.setattr("dpnoise.statistics.engines.frames.answer_all", meanwhile)
+    monkeypatch.setattr("dpnoise.statistics.engines.frames.answer_all", change_and_answer)
     with pytest.raises(ArgumentError, match="changed while it was read"):
         tally(Files(path), ONLY_X)
 
 
 def test_files_of_several_kinds_are_not_mixed(tmp_path: Path) -> None:
-    first = made(tmp_path, "a.csv", CSV)
-    second = made(tmp_path, "b.csv", "city,x\ncork,1\n")
+    first = write_file(tmp_path, "a.csv", CSV)
+    second = write_file(tmp_path, "b.csv", "city,x\ncork,1\n")
     with pytest.raises(ArgumentError, match="has other columns than"):
         tally(Files([first, second]), ONLY_X)
     with pytest.raises(ArgumentError, match="files must have one format"):
-        tally(Files([first, parquet(tmp_path)]), ONLY_X)
-    other = parquet(tmp_path, "other.parquet", x=[1, 2], city=["a", "b"])
+        tally(Files([first, write_parquet(tmp_path)]), ONLY_X)
+    other = write_parquet(tmp_path, "other.parquet", x=[1, 2], city=["a", "b"])
     with pytest.raises(ArgumentError, match="has other columns than"):
-        tally(Files([parquet(tmp_path), other]), ONLY_X)
+        tally(Files([write_parquet(tmp_path), other]), ONLY_X)
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_paths_without_a_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="There is no file"):
         tally(Files(tmp_path / "nothing-*.csv"), ONLY_X)
     with pytest.raises(ArgumentError, match="is a folder"):
@@ -296,24 +301,26 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_thousands_of_columns_are_read_by_name(tmp_path: Path) -> None:
-    names = [f"c{place}" for place in range(9_999 if LONG else 1_999)] + ["x"]
-    path = made(tmp_path, "wide.csv", ",".join(names) + "\n" + ",".join(["1"] * len(names)) + "\n")
+    names = [f"c{index}" for index in range(9_999 if LONG else 1_999)] + ["x"]
+    path = write_file(
+        tmp_path, "wide.csv", ",".join(names) + "\n" + ",".join(["1"] * len(names)) + "\n"
+    )
     assert int(tally(Files(path), ONLY_X).answers[0].total) == 2  # type: ignore[union-attr]
 
 
-def test_lists_are_no_numbers_and_no_groups(tmp_path: Path) -> None:
-    path = parquet(tmp_path, x=[[1.0]], city=[["a"]])
+def test_lists_are_neither_numbers_nor_groups(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path, x=[[1.0]], city=[["a"]])
     with pytest.raises(ArgumentError, match="must hold numbers or booleans"):
         tally(Files(path), ONLY_X)
     with pytest.raises(ArgumentError, match="which is not grouped by"):
         tally(Files(path), Plan((Rows(),), (Grouping("city", ("a",)),)))
 
 
-def test_how_far_reading_is_is_told_up_to_the_end(tmp_path: Path) -> None:
-    told: list[float] = []
-    tally(Files(parquet(tmp_path)), PLAN, progress=told.append)
-    assert told[-1] == 1.0
-    assert told == sorted(told)
+def test_progress_is_reported_up_to_the_end(tmp_path: Path) -> None:
+    reports: list[float] = []
+    tally(Files(write_parquet(tmp_path)), PLAN, progress=reports.append)
+    assert reports[-1] == 1.0
+    assert reports == sorted(reports)
 
 
 @pytest.mark.parametrize(
@@ -329,7 +336,7 @@ def test_how_far_reading_is_is_told_up_to_the_end(tmp_path: Path) -> None:
         {"quote": "''"},
     ],
 )
-def test_a_description_that_cannot_be_is_refused_at_once(options: dict[str, Any]) -> None:
+def test_an_invalid_description_is_refused_at_once(options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=r"must|not supported"):
         Files("people.csv", **options)
 
@@ -349,4 +356,4 @@ def test_a_table_of_sqlite_gives_the_same_integers(tmp_path: Path) -> None:
         rows = zip(PEOPLE["x"], PEOPLE["city"], strict=True)
         database.executemany("INSERT INTO people VALUES (?, ?)", rows)
     database.close()
-    assert_same(tally(Files(path, table="people"), PLAN), judged(PEOPLE, PLAN))
+    assert_same(tally(Files(path, table="people"), PLAN), reference_tally(PEOPLE, PLAN))

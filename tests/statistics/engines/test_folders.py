@@ -1,4 +1,4 @@
-"""Where a file is and what its columns are called does not change what is read."""
+"""The folder of a file and the names of its columns do not change what is read."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.choices import every_nth_case
 from support.tally_reference import assert_same
-from support.tally_reference import tally as reference
+from support.tally_reference import tally as reference_tally
 
 from dpnoise.cli import main
 from dpnoise.core.errors import ArgumentError
@@ -24,7 +24,7 @@ FORMATS = ("csv", "jsonl", "parquet")
 
 
 def write(path: Path, columns: dict[str, list[Any]]) -> Path:
-    """Write columns in the format that a name ends in."""
+    """Write columns in the format of the suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = list(zip(*columns.values(), strict=True))
     if path.suffix == ".parquet":
@@ -34,7 +34,9 @@ def write(path: Path, columns: dict[str, list[Any]]) -> Path:
             "".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows)
         )
     elif path.suffix == ".db":
-        declared = ", ".join(f'"{name}" {_sqlite_type(held)}' for name, held in columns.items())
+        declared = ", ".join(
+            f'"{name}" {_sqlite_type(entries)}' for name, entries in columns.items()
+        )
         with sqlite3.connect(path) as database:
             database.execute(f"CREATE TABLE people ({declared})")
             marks = ", ".join("?" * len(columns))
@@ -45,18 +47,18 @@ def write(path: Path, columns: dict[str, list[Any]]) -> Path:
     return path
 
 
-def _sqlite_type(held: list[Any]) -> str:
-    return "TEXT" if isinstance(held[0], str) else "INTEGER"
+def _sqlite_type(entries: list[Any]) -> str:
+    return "TEXT" if isinstance(entries[0], str) else "INTEGER"
 
 
-def refused(files: Files, plan: Plan) -> str:
+def error_message(files: Files, plan: Plan) -> str:
     with pytest.raises(ArgumentError) as raised:
         tally(files, plan)
     assert SECRET not in str(raised.value)
     return str(raised.value)
 
 
-def total(files: Files) -> int:
+def sum_of_x(files: Files) -> int:
     return int(tally(files, Plan((Sums("x", 1.0, 0, 100),))).answers[0].total)  # type: ignore[union-attr]
 
 
@@ -64,9 +66,9 @@ def total(files: Files) -> int:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_the_name_of_a_folder_is_no_value_of_a_column(kind: str, tmp_path: Path) -> None:
+def test_the_name_of_a_folder_is_not_a_value_of_a_column(kind: str, tmp_path: Path) -> None:
     path = write(tmp_path / "x=5" / "id=1" / f"p.{kind}", {"x": [1, 2], "id": [7, 8]})
-    assert total(Files(path)) == 3
+    assert sum_of_x(Files(path)) == 3
     persons = Unit(("id",), max_groups=1, max_rows=1)
     plan = Plan((Rows(),), (Grouping("x", (1, 2, 5)),), unit=persons)
     assert tally(Files(path), plan).answers[0].tolist() == [1, 1, 0]  # type: ignore[union-attr]
@@ -86,7 +88,7 @@ def test_files_in_folders_of_partitions_are_released_by_the_command(
     assert "2025" in capsys.readouterr().out
 
 
-PARTITIONED = {
+PARTITIONS = {
     "year=2023/region=north": [1, 2],
     "year=2023/region=a%2Fb%3Dc": [3],
     "year=2024/region=__HIVE_DEFAULT_PARTITION__": [4, 5],
@@ -105,16 +107,16 @@ BY_BOTH = Plan(
 )
 
 
-def partitioned(folder: Path, kind: str) -> Path:
-    """Write files in folders of two partitions, and return the pattern that finds them."""
-    for name, values in PARTITIONED.items():
+def write_partitions(folder: Path, kind: str) -> Path:
+    """Write files in folders of two partition columns, and return a pattern for them."""
+    for name, values in PARTITIONS.items():
         write(folder / name / f"p.{kind}", {"x": values})
     return folder / "*" / "*" / f"*.{kind}"
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_declared_partitions_are_columns(kind: str, tmp_path: Path) -> None:
-    files = Files(partitioned(tmp_path, kind), hive=HIVE)
+    files = Files(write_partitions(tmp_path, kind), hive=HIVE)
     plans = [
         BY_BOTH,
         Plan((Rows(),), (Grouping("year", (2023, 2024)),)),
@@ -122,9 +124,9 @@ def test_declared_partitions_are_columns(kind: str, tmp_path: Path) -> None:
         Plan((Rows(),)),
     ]
     for ours, plan in zip(tally_all(files, plans), plans, strict=True):
-        assert_same(ours, reference(ROWS, plan))
-    found = holders(files, "region", Unit(("year",), max_groups=9, max_rows=9, without_id="own"))
-    assert dict(zip(found.keys, found.persons.tolist(), strict=True)) == {
+        assert_same(ours, reference_tally(ROWS, plan))
+    counts = holders(files, "region", Unit(("year",), max_groups=9, max_rows=9, without_id="own"))
+    assert dict(zip(counts.keys, counts.persons.tolist(), strict=True)) == {
         "north": 2,
         "a/b=c": 1,
         "it's%;--": 1,
@@ -133,10 +135,11 @@ def test_declared_partitions_are_columns(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_files_at_all_depths_are_found_by_two_stars(kind: str, tmp_path: Path) -> None:
-    partitioned(tmp_path, kind)
-    assert total(Files(tmp_path / "**" / f"*.{kind}")) == 28
+    write_partitions(tmp_path, kind)
+    assert sum_of_x(Files(tmp_path / "**" / f"*.{kind}")) == 28
     assert_same(
-        tally(Files(tmp_path / "**" / f"*.{kind}", hive=HIVE), BY_BOTH), reference(ROWS, BY_BOTH)
+        tally(Files(tmp_path / "**" / f"*.{kind}", hive=HIVE), BY_BOTH),
+        reference_tally(ROWS, BY_BOTH),
     )
 
 
@@ -144,8 +147,8 @@ def test_files_at_all_depths_are_found_by_two_stars(kind: str, tmp_path: Path) -
 def test_a_type_of_a_partition_is_the_declared_one(kind: str, tmp_path: Path) -> None:
     write(tmp_path / "day=2024-02-29" / "code=007" / f"p.{kind}", {"x": [1]})
     pattern = tmp_path / "day=*" / "code=*" / f"*.{kind}"
-    for key, read in (("007", "text"), (7, "integer")):
-        files = Files(pattern, hive={"code": read, "day": "date"})
+    for key, key_type in (("007", "text"), (7, "integer")):
+        files = Files(pattern, hive={"code": key_type, "day": "date"})
         by = (Grouping("code", (key,)), Grouping("day", ("2024-02-29", "2024-03-01")))
         assert tally(files, Plan((Rows(),), by)).answers[0].tolist() == [[1, 0]]  # type: ignore[union-attr]
 
@@ -154,28 +157,28 @@ def test_a_type_of_a_partition_is_the_declared_one(kind: str, tmp_path: Path) ->
 def test_a_partition_never_replaces_a_column_of_a_file(kind: str, tmp_path: Path) -> None:
     for name in ("x", "X") if kind != "jsonl" else ("x",):
         path = write(tmp_path / f"{name}=5" / f"p.{kind}", {"x": [1]})
-        words = refused(Files(path, hive={name: "integer"}), Plan((Sums(name, 1.0, 0, 9),)))
-        assert f"has a column {name!r}" in words
+        message = error_message(Files(path, hive={name: "integer"}), Plan((Sums(name, 1.0, 0, 9),)))
+        assert f"has a column {name!r}" in message
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_folder_that_is_not_as_declared_is_an_error(kind: str, tmp_path: Path) -> None:
-    here = write(tmp_path / "year=2024" / f"p.{kind}", {"x": [1]})
-    odd = write(tmp_path / f"year={SECRET}" / f"p.{kind}", {"x": [1]})
+    valid = write(tmp_path / "year=2024" / f"p.{kind}", {"x": [1]})
+    not_a_number = write(tmp_path / f"year={SECRET}" / f"p.{kind}", {"x": [1]})
     twice = write(tmp_path / f"year={SECRET}" / "year=2024" / f"p.{kind}", {"x": [1]})
     large = write(tmp_path / f"year={2**63}" / f"p.{kind}", {"x": [1]})
-    bytes_only = write(tmp_path / "year=%FF" / f"p.{kind}", {"x": [1]})
+    not_text = write(tmp_path / "year=%FF" / f"p.{kind}", {"x": [1]})
     plan = Plan((Rows(),))
 
-    def words(path: Path, read: str = "integer") -> str:
-        return refused(Files([here, path], hive={"year": read}), plan)
+    def message(path: Path, kind: str = "integer") -> str:
+        return error_message(Files([valid, path], hive={"year": kind}), plan)
 
-    assert "folder 'year=...' of file 2 of 2 does not name an integer" in words(odd)
-    assert "does not name an integer of 64 bits" in words(large)
-    assert "does not name a date" in refused(Files(odd, hive={"year": "date"}), plan)
-    assert "does not name text" in words(bytes_only, "text")
-    assert "more than one folder 'year=...'" in words(twice)
-    assert "has no folder 'month=...'" in refused(Files(here, hive={"month": "text"}), plan)
+    assert "folder 'year=...' of file 2 of 2 does not name an integer" in message(not_a_number)
+    assert "does not name an integer of 64 bits" in message(large)
+    assert "does not name a date" in error_message(Files(not_a_number, hive={"year": "date"}), plan)
+    assert "does not name text" in message(not_text, "text")
+    assert "more than one folder 'year=...'" in message(twice)
+    assert "has no folder 'month=...'" in error_message(Files(valid, hive={"month": "text"}), plan)
 
 
 def test_a_row_is_found_in_its_file_with_partitions_too(tmp_path: Path) -> None:
@@ -183,10 +186,10 @@ def test_a_row_is_found_in_its_file_with_partitions_too(tmp_path: Path) -> None:
     write(tmp_path / "year=2024" / "p.csv", {"x": ["1", "NA"]})
     files = Files(tmp_path / "*" / "*.csv", hive={"year": "integer"})
     grouped = Plan((Sums("x", 1.0, 0, 9),), (Grouping("year", (2024,)),))
-    assert refused(files, grouped).startswith("Row 2 of ")
+    assert error_message(files, grouped).startswith("Row 2 of ")
 
 
-def test_a_folder_whose_name_is_no_text_may_be_above_a_partition(tmp_path: Path) -> None:
+def test_a_folder_whose_name_is_not_text_may_be_above_a_partition(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"\xff")
     path = write(folder / "year=2024" / "p.csv", {"x": [1, 2]})
     files = Files(path, hive={"year": "integer"})
@@ -205,7 +208,7 @@ def test_partitions_have_names_and_known_types(hive: Any) -> None:
 def test_a_database_has_no_partitions(tmp_path: Path) -> None:
     path = write(tmp_path / "p.db", {"x": [1]})
     files = Files(path, table="people", hive={"year": "text"})
-    assert "a database has none" in refused(files, Plan((Rows(),)))
+    assert "a database has none" in error_message(files, Plan((Rows(),)))
 
 
 def test_a_request_declares_partitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -255,14 +258,14 @@ ODD_NAMES = (
 )
 
 
-def source(folder: Path, kind: str, columns: dict[str, list[Any]]) -> Files:
+def write_source(folder: Path, kind: str, columns: dict[str, list[Any]]) -> Files:
     (folder / f"p.{kind}").unlink(missing_ok=True)
     path = write(folder / f"p.{kind}", columns)
     return Files(path, table="people" if kind == "db" else None)
 
 
-def plans(value: str, group: str, person: str) -> list[Plan]:
-    """Return plans about rows and about persons."""
+def make_plans(value: str, group: str, person: str) -> list[Plan]:
+    """Return a plan without and a plan with a privacy unit."""
     asks = (Rows(), Sums(value, 1.0, 0, 100), Cells(value, 1.0, 0, 9))
     by = (Grouping(group, ("a", "b")),)
     unit = Unit((person,), max_groups=1, max_rows=9)
@@ -270,28 +273,30 @@ def plans(value: str, group: str, person: str) -> list[Plan]:
 
 
 @pytest.mark.parametrize("kind", [*FORMATS, "db"])
-def test_a_column_may_be_called_like_one_of_ours(kind: str, tmp_path: Path) -> None:
-    """Each person is in one group, so that which group counts is no choice of the engine."""
+def test_a_column_may_have_the_name_of_one_of_ours(kind: str, tmp_path: Path) -> None:
+    """Each person is in one group, so the engine does not choose which group counts."""
     columns: dict[str, list[Any]] = {
         "v": [1, 2, 3, 4, 5, 6],
         "g": ["a", "b", "a", "c", "b", "a"],
         "p": ["1", "2", "1", "3", "2", "4"],
-        "w": [9, 9, 9, 9, 9, 9],  # It is not asked for.
+        "w": [9, 9, 9, 9, 9, 9],  # No plan reads it.
     }
-    expected = [tally(source(tmp_path, kind, columns), plan) for plan in plans("v", "g", "p")]
+    expected = [
+        tally(write_source(tmp_path, kind, columns), plan) for plan in make_plans("v", "g", "p")
+    ]
     for first in every_nth_case(7, range(len(ODD_NAMES))):
-        names = [ODD_NAMES[(first + place) % len(ODD_NAMES)] for place in range(4)]
-        files = source(tmp_path, kind, dict(zip(names, columns.values(), strict=True)))
-        for plan, its in zip(plans(*names[:3]), expected, strict=True):
-            assert_same(tally(files, plan), its)
+        names = [ODD_NAMES[(first + index) % len(ODD_NAMES)] for index in range(4)]
+        files = write_source(tmp_path, kind, dict(zip(names, columns.values(), strict=True)))
+        for plan, answers in zip(make_plans(*names[:3]), expected, strict=True):
+            assert_same(tally(files, plan), answers)
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
-def test_text_that_is_no_number_is_found_whatever_other_columns_are_called(
+def test_text_that_is_not_a_number_is_found_whatever_other_columns_are_called(
     kind: str, tmp_path: Path
 ) -> None:
     for names in (("wrong:0", "x"), ("row:", "wrong:1"), ("helper0", "helper1"), ("c1", "c0")):
         columns: dict[str, list[Any]] = dict(zip(names, (["1", "2"], ["3", SECRET]), strict=True))
         plan = Plan(tuple(Sums(name, 1.0, 0, 9) for name in names))
-        words = refused(source(tmp_path, kind, columns), plan)
-        assert words.startswith(f"Row 2 of column {names[1]!r}")
+        message = error_message(write_source(tmp_path, kind, columns), plan)
+        assert message.startswith(f"Row 2 of column {names[1]!r}")

@@ -1,4 +1,6 @@
-"""One person moves no statistic by more than is declared, whatever types their cells give a column.
+"""One person changes no statistic by more than its sensitivity, whatever their cells hold.
+
+The cells of a person may change the type that a reader gives to a column.
 
 `make test` compares more than 10,000 pairs of worlds, `make test-long` more than 1,000,000.
 """
@@ -33,14 +35,14 @@ from support.neighbours import (
 from dpnoise.core.errors import ArgumentError
 
 WORLDS = 3_000 if LONG else 200
-# Of hostile cells, for each reader; a refused kind is none of them.
+# Kinds of hostile cells for each reader, without the refused ones.
 KINDS = len(HOSTILE) if LONG else 4
 PAIRS = 1_000_000 if LONG else 10_000
-# Of all kinds of hostile cells: some give a column a type that keys or values cannot have.
+# The largest fraction of refused kinds: some give a column a type that keys or values cannot have.
 MOST_REFUSED = 0.5
 
 
-def test_there_are_as_many_pairs_as_promised() -> None:
+def test_the_documented_number_of_pairs_is_compared() -> None:
     assert len(READERS) * KINDS * WORLDS >= PAIRS
 
 
@@ -50,14 +52,14 @@ def test_a_hostile_person_moves_no_world_beyond_its_sensitivity(
 ) -> None:
     # pandas writes truth values to SQLite as the integers 0 and 1.
     cities = [kind for kind in CITIES if reader != "SQLite file" or kind != "truth values"]
-    refused = check_hostile_persons(
+    refusals = check_hostile_persons(
         partial(read_with, reader, tmp_path),
         WORLDS,
         cities=cities,
         bases=3 if LONG else 1,
         compared=KINDS,
     )
-    assert refused <= MOST_REFUSED * len(HOSTILE)
+    assert refusals <= MOST_REFUSED * len(HOSTILE)
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -71,9 +73,9 @@ def test_a_hostile_person_moves_discovery_by_no_more_than_their_groups(
     for hostile in rng.permutation(list(HOSTILE)).tolist():
         if compared == KINDS:
             break
-        # A stack of one world more: the newcomers of all other worlds do not come.
-        alone = Stack(stack.ids, stack.cities, [[]])
-        rows = stack.rows + alone.neighbour(hostile, rng, replaced=False)
+        # One world with one newcomer. Nobody joins the other worlds.
+        single_world = Stack(stack.ids, stack.cities, [[]])
+        rows = stack.rows + single_world.neighbour(hostile, rng, replaced=False)
         try:
             other = count_persons(read_with(reader, tmp_path, rows), 2)
         except (ArgumentError, UnreadableError):
@@ -90,7 +92,7 @@ def test_a_hostile_person_moves_discovery_by_no_more_than_their_groups(
 
 @pytest.mark.parametrize("cell", ["", "0.5"])
 def test_one_cell_does_not_choose_other_rows_of_everybody(cell: str, tmp_path: Path) -> None:
-    """With 2,000 people, one more person once moved a sum by 20, and groups by 48."""
+    """With 2,000 people, one more person once changed a sum by 20, and groups by 48."""
     rng = np.random.default_rng()
     people = [
         ("0", str(who), str(rng.integers(4)), str(rng.integers(2)))
@@ -99,12 +101,12 @@ def test_one_cell_does_not_choose_other_rows_of_everybody(cell: str, tmp_path: P
     ]
     newcomer = ("0", "0", "1", cell)
     for bounds in ((1, 1), (None, 1)):
-        made = requests(declared_keys("integers"), "add-remove", *bounds)
+        request_list = requests(declared_keys("integers"), "add-remove", *bounds)
         answers = [
-            answers_of(made, read_with("pandas", tmp_path, rows), 1)
+            answers_of(request_list, read_with("pandas", tmp_path, rows), 1)
             for rows in (people, [*people, newcomer])
         ]
-        assert check_neighbours(made, *answers) <= 1
+        assert check_neighbours(request_list, *answers) <= 1
 
 
 def test_an_empty_id_does_not_choose_other_groups_of_everybody(tmp_path: Path) -> None:
@@ -122,29 +124,30 @@ def test_an_empty_id_does_not_choose_other_groups_of_everybody(tmp_path: Path) -
 # Failures that shrink -----------------------------------------------------------------------------
 
 CELLS = st.sampled_from(["1", "2", "3", "0.5", "", "x", "-0", "1e300", "18446744073709551615"])
-some_rows = st.lists(st.tuples(st.just("0"), st.sampled_from("123"), CELLS, CELLS), max_size=8)
-hostile_rows = st.lists(st.tuples(st.just("0"), CELLS.filter(bool), CELLS, CELLS), max_size=6)
+row_lists = st.lists(st.tuples(st.just("0"), st.sampled_from("123"), CELLS, CELLS), max_size=8)
+hostile_row_lists = st.lists(st.tuples(st.just("0"), CELLS.filter(bool), CELLS, CELLS), max_size=6)
 
 
 @given(
-    rows=some_rows,
-    comes=hostile_rows,
+    rows=row_lists,
+    newcomer_rows=hostile_row_lists,
     bounds=st.sampled_from(BOUNDS),
     reader=st.sampled_from(["pandas", "pandas, nullable", "Polars", "DuckDB", "CSV file"]),
 )
 @settings(max_examples=500 if LONG else 10)
 def test_a_small_world_moves_by_no_more_than_is_declared(
-    rows: list[Any], comes: list[Any], bounds: Any, reader: str, tmp_path_factory: Any
+    rows: list[Any], newcomer_rows: list[Any], bounds: Any, reader: str, tmp_path_factory: Any
 ) -> None:
-    who = comes[0][1] if comes else ""
-    newcomer = [(world, who, city, x) for world, _, city, x in comes]
+    who = newcomer_rows[0][1] if newcomer_rows else ""
+    newcomer = [(world, who, city, x) for world, _, city, x in newcomer_rows]
     rest = [row for row in rows if row[1] != who]
     folder = tmp_path_factory.mktemp("worlds")
-    made = requests(declared_keys("integers"), "add-remove", *bounds)
+    request_list = requests(declared_keys("integers"), "add-remove", *bounds)
     try:
         answers = [
-            answers_of(made, read_with(reader, folder, some), 1) for some in (rest, rest + newcomer)
+            answers_of(request_list, read_with(reader, folder, people), 1)
+            for people in (rest, rest + newcomer)
         ]
     except (ArgumentError, UnreadableError):
         return
-    check_neighbours(made, *answers)
+    check_neighbours(request_list, *answers)

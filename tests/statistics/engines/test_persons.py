@@ -1,4 +1,4 @@
-"""Persons: what one of them adds is bounded on every engine, whatever the rows hold."""
+"""The contribution of a person is bounded on every engine, whatever the rows hold."""
 
 import math
 import sqlite3
@@ -42,9 +42,9 @@ from dpnoise.statistics.questions import QUERIES
 FRAMES: dict[str, Callable[[pa.Table], Any]] = {
     "DuckDB": duckdb_frame,
     "Polars": pl.from_arrow,
-    "Polars lazy": lambda one: pl.LazyFrame(pl.from_arrow(one)),
-    "pandas": lambda one: one.to_pandas(types_mapper=pd.ArrowDtype),
-    "Arrow": lambda one: one,
+    "Polars lazy": lambda arrow: pl.LazyFrame(pl.from_arrow(arrow)),
+    "pandas": lambda arrow: arrow.to_pandas(types_mapper=pd.ArrowDtype),
+    "Arrow": lambda arrow: arrow,
 }
 BOUNDS = [(1, 1), (2, 3), (5, 2), (None, 1), (None, 4), (2, None)]
 CITIES = Grouping("city", GROUPS)
@@ -60,26 +60,26 @@ def test_every_statistic_is_tested() -> None:
 def test_one_person_moves_no_statistic_beyond_its_sensitivity(
     neighbours: str, data: st.DataObject
 ) -> None:
-    check_on("DuckDB", neighbours, data)
+    check_neighbours_on("DuckDB", neighbours, data)
 
 
 @pytest.mark.parametrize("engine", [name for name in FRAMES if name != "DuckDB"])
 @given(data=st.data())
 @settings(max_examples=20 if LONG else 2, phases=[Phase.generate])
 def test_frames_that_go_to_duckdb_keep_the_sensitivity(engine: str, data: st.DataObject) -> None:
-    check_on(engine, data.draw(st.sampled_from(["add-remove", "replace"])), data)
+    check_neighbours_on(engine, data.draw(st.sampled_from(["add-remove", "replace"])), data)
 
 
-def check_on(engine: str, neighbours: str, data: st.DataObject) -> None:
+def check_neighbours_on(engine: str, neighbours: str, data: st.DataObject) -> None:
     ids = data.draw(st.sampled_from(list(IDS.values())))
     rows, without, replaced = data.draw(worlds(ids))
     bounds = data.draw(st.sampled_from(BOUNDS))
     frame = FRAMES[engine]
     other = without if neighbours == "add-remove" else replaced
-    some = requests(neighbours, *bounds)
-    for pair in (some[:2], some[2:]):
-        if pair:
-            check_neighbours(pair, frame(table(rows, ids)), frame(table(other, ids)))
+    all_requests = requests(neighbours, *bounds)
+    for batch in (all_requests[:2], all_requests[2:]):
+        if batch:
+            check_neighbours(batch, frame(table(rows, ids)), frame(table(other, ids)))
 
 
 # The sensitivities: declared, and reached ---------------------------------------------------------
@@ -90,12 +90,13 @@ def test_sensitivities_are_those_of_the_proofs() -> None:
     assert (many.l1(Move.of_number(30, 50)), many.l2(Move.of_number(30, 50))) == (120, 60)
     other = Reach(groups=4, rows=3, replace=True, there=100)
     assert other.l1(Move.of_number(30, 50)) == 240
-    assert other.l2(Move.of_number(30, 50)) == root_up(4 * 50**2)  # Wide bounds: the same groups.
-    assert other.l2(Move.of_number(30, 30)) == root_up(8 * 30**2)  # Counts: other groups.
+    # With bounds far apart, the worst neighbour is in the same groups; with counts, in others.
+    assert other.l2(Move.of_number(30, 50)) == root_up(4 * 50**2)
+    assert other.l2(Move.of_number(30, 30)) == root_up(8 * 30**2)
     assert other.l2(Move.of_parts(30)) == root_up(8 * 30**2)
-    one = Reach(groups=1, rows=3, replace=True, there=1)  # There is no other group.
-    assert (one.l1(Move.of_number(3, 3)), one.l2(Move.of_number(3, 3))) == (3, 3)
-    assert one.l1(Move.of_parts(3)) == 6
+    single = Reach(groups=1, rows=3, replace=True, there=1)  # Only one group exists.
+    assert (single.l1(Move.of_number(3, 3)), single.l2(Move.of_number(3, 3))) == (3, 3)
+    assert single.l1(Move.of_parts(3)) == 6
 
 
 @given(st.integers(1, 2**300))
@@ -106,27 +107,28 @@ def test_roots_are_the_smallest_floats_that_suffice(squared: int) -> None:
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
 def test_counts_sums_and_means_reach_their_sensitivity(neighbours: str) -> None:
-    """One person with the most rows, of the largest value, in the most groups: no more noise."""
+    """One person with the most rows, of the largest value, in the most groups reaches it."""
     ids = IDS["text"]
-    here = [("p", city, 3.0) for city in GROUPS[:2] for _ in range(5)]
-    there = [("p", city, 3.0) for city in GROUPS[2:4] for _ in range(5)]
+    rows = [("p", city, 3.0) for city in GROUPS[:2] for _ in range(5)]
+    elsewhere = [("p", city, 3.0) for city in GROUPS[2:4] for _ in range(5)]
     below = [("p", city, -2.0) for city in GROUPS[:2] for _ in range(5)]
-    others = [[]] if neighbours == "add-remove" else [there, below]
+    others = [[]] if neighbours == "add-remove" else [elsewhere, below]
     for request in requests(neighbours, 2, 3):
         ((_, plan), *_) = request.plans().items()
-        first, *rest = (tally(table(rows, ids), plan) for rows in (here, *others))
+        first, *rest = (tally(table(world, ids), plan) for world in (rows, *others))
         for _, query in request.prepare():
             if isinstance(query, Count | Sum | Mean):
-                place = plan.asks.index(query.ask)
-                one, *two = (
-                    exact_integers(query, world.answers[place]) for world in (first, *rest)
+                index = plan.asks.index(query.ask)
+                base, *neighbour_integers = (
+                    exact_integers(query, world.answers[index]) for world in (first, *rest)
                 )
                 squared = query.rho is not None
-                moved = max(_length(one - other, squared=squared) for other in two)
-                assert moved == query.mechanism.sensitivity, query.name
+                changes = (base - other for other in neighbour_integers)
+                largest = max(length_of_steps(change, squared=squared) for change in changes)
+                assert largest == query.mechanism.sensitivity, query.name
 
 
-def _length(steps: Any, *, squared: bool) -> float:
+def length_of_steps(steps: Any, *, squared: bool) -> float:
     if squared:
         return root_up(sum(int(step) ** 2 for step in steps) or 1)
     return float(sum(abs(int(step)) for step in steps))
@@ -139,10 +141,10 @@ def answers(unit: Unit, frame: Any, *asks: Any, by: tuple[Grouping, ...] = (CITI
     return tally(frame, Plan((Rows(), *asks), by, "drop", unit)).answers
 
 
-def test_the_choice_of_groups_favours_none() -> None:
-    """Each group is as likely, and each pair of groups: chi-squared, on ids that nobody chose.
+def test_every_group_is_chosen_with_the_same_probability() -> None:
+    """Each group and each pair of groups is equally likely: chi-squared tests on random ids.
 
-    DuckDB's hash of two columns is an exclusive or, by which groups would go together.
+    DuckDB's hash of two columns is an XOR, which by its nature correlates groups.
     """
     first, persons_there = int(np.random.default_rng().integers(2**40)), 20_000
     rows = duckdb.sql(
@@ -151,57 +153,60 @@ def test_the_choice_of_groups_favours_none() -> None:
         params={"first": first, "many": persons_there},
     )
     names = persons.Names(["person0"], ["key0"], [], [])
-    alone = persons.chosen_groups(persons.InDuckDB(rows), 1, names).relation
-    seen = alone.aggregate("key0, count(*) AS n", "key0").fetchnumpy()["n"]
+    single = persons.chosen_groups(persons.InDuckDB(rows), 1, names).relation
+    seen = single.aggregate("key0, count(*) AS n", "key0").fetchnumpy()["n"]
     assert (seen.size, seen.sum()) == (10, persons_there)
     check_limit(float(stats.chisquare(seen).pvalue))
-    two = persons.chosen_groups(persons.InDuckDB(rows), 2, names).relation
-    pairs = two.aggregate("person0, string_agg(key0, '' ORDER BY key0) AS pair", "person0")
+    double = persons.chosen_groups(persons.InDuckDB(rows), 2, names).relation
+    pairs = double.aggregate("person0, string_agg(key0, '' ORDER BY key0) AS pair", "person0")
     seen = pairs.aggregate("pair, count(*) AS n", "pair").fetchnumpy()["n"]
     assert (seen.size, seen.sum()) == (45, persons_there)
     check_limit(float(stats.chisquare(seen).pvalue))
 
 
-def whale(groups: int = 5) -> pa.Table:
-    """Return one person with 3,000 rows in all groups, and one with a row."""
+def whale_table(groups: int = 5) -> pa.Table:
+    """Return one person with 3,000 rows in all groups, and one person with one row."""
     cities = [GROUPS[i % groups] for i in range(WHALE)]
     values = [float(i) for i in range(WHALE)]
     return pa.table({"who": ["w"] * WHALE + ["x"], "city": [*cities, "a"], "x": [*values, 1.0]})
 
 
-def test_the_order_of_rows_and_a_second_time_change_nothing() -> None:
+def test_the_order_of_rows_and_a_second_run_change_nothing() -> None:
     unit, ask = Unit(("who",), 2, 7), Sums("x", 1.0, 0, 2**20)
-    once, again = answers(unit, whale(), ask), answers(unit, whale(), ask)
-    turned = answers(unit, whale().take(list(range(WHALE, -1, -1))), ask)
-    for other in (again, turned):
+    once, repeated = answers(unit, whale_table(), ask), answers(unit, whale_table(), ask)
+    reversed_rows = answers(unit, whale_table().take(list(range(WHALE, -1, -1))), ask)
+    for other in (repeated, reversed_rows):
         assert other[0].tolist() == once[0].tolist()
         assert other[1].total.tolist() == once[1].total.tolist()
-    assert int(once[0].sum()) in {14, 15}  # The second person's group may be one of the whale's.
+    # The group of the second person may be one of the whale's.
+    assert int(once[0].sum()) in {14, 15}
 
 
 @pytest.mark.parametrize("max_rows", [1, 999, 1_000, 1_001, 2_999, 3_000, 10**9])
-def test_no_more_rows_count_than_may(max_rows: int) -> None:
-    counts = answers(Unit(("who",), 1, max_rows), whale(), by=())[0]
+def test_at_most_max_rows_count(max_rows: int) -> None:
+    counts = answers(Unit(("who",), 1, max_rows), whale_table(), by=())[0]
     assert int(counts) == min(max_rows, WHALE) + 1
 
 
 class NoColumns(str):
-    """A hash that looks at no column."""
+    """SQL of a hash that ignores all columns."""
 
     __slots__ = ()
 
     def format(self, *_: object, **__: object) -> str:
-        """Return what every row has."""
+        """Return a constant."""
         return "0"
 
 
-def test_rows_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a hash that is always the same, what counts is still decided by the rows alone."""
+def test_rows_with_the_same_hash_are_ordered_by_their_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a constant hash, which rows count still depends only on the rows."""
     dialect = replace(persons.InDuckDB.dialect, mixed=NoColumns())
     monkeypatch.setattr(persons.InDuckDB, "dialect", dialect)
     unit, ask = Unit(("who",), 2, 3), Sums("x", 1.0, 0, 2**20)
     order = np.random.default_rng().permutation(WHALE + 1).tolist()
-    once, other = answers(unit, whale(), ask), answers(unit, whale().take(order), ask)
+    once, other = answers(unit, whale_table(), ask), answers(unit, whale_table().take(order), ask)
     assert once[0].tolist() == other[0].tolist() == [4, 3, 0, 0, 0]  # The first two groups.
     assert once[1].total.tolist() == other[1].total.tolist()
     assert int(once[1].total[1]) == 1 + 6 + 11  # The first three rows of the second group.
@@ -211,7 +216,7 @@ def test_rows_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) 
 def test_one_group_under_two_spellings_is_one_group(
     spellings: str, keys: tuple[Any, ...], tmp_path: Path
 ) -> None:
-    """A file may spell one group in several ways; one person may not count twice as much."""
+    """A file may spell one group in several ways. That must not raise the bound of a person."""
     rows = [f"w,{city}" for city in spellings.split(",") * 20]
     path = tmp_path / "visits.csv"
     path.write_text("\n".join(["who,city", *rows]))
@@ -220,10 +225,10 @@ def test_one_group_under_two_spellings_is_one_group(
         assert answers(Unit(("who",), max_groups, 3), Files(path), by=by)[0].tolist() == [3, 0]
 
 
-def test_several_columns_say_whose_a_row_is() -> None:
+def test_several_columns_identify_a_person() -> None:
     frame = pa.table({"ward": [1, 1, 2, 2, None], "bed": ["a", "a", "a", "b", "b"], "x": [1.0] * 5})
     unit = Unit(("ward", "bed"), 1, 1)
-    with pytest.raises(ArgumentError, match="do not say whose they are: ward or bed is missing"):
+    with pytest.raises(ArgumentError, match="do not identify a person: ward or bed is missing"):
         answers(unit, frame, by=())
     assert int(answers(unit, frame.slice(0, 4), by=())[0]) == 3
     assert int(answers(Unit(("ward", "bed"), 1, 1, "own"), frame, by=())[0]) == 4
@@ -239,18 +244,18 @@ def test_rows_without_an_id_are_an_error_or_a_person_each(kind: str, own: Own | 
     with pytest.raises(ArgumentError, match='without_id="own"'):
         answers(Unit(("who",), 1, 1, own=own), table(rows, ids), asked)
     counts, sums = answers(Unit(("who",), 1, 1, "own", own), table(rows, ids), asked)
-    alone = 3 * len(ids.none)
-    assert counts.tolist() == [alone + 1, *[alone] * 4]
-    first = 8 if own else 4  # In grids: the person's own sum, or one row.
-    assert sums.total.tolist() == [4 * alone + first, *[4 * alone] * 4]
+    separate = 3 * len(ids.none)
+    assert counts.tolist() == [separate + 1, *[separate] * 4]
+    first = 8 if own else 4  # In grid steps: the sum of the person, or one row.
+    assert sums.total.tolist() == [4 * separate + first, *[4 * separate] * 4]
 
 
-def test_rows_of_other_groups_need_no_id_and_take_no_place() -> None:
+def test_rows_of_other_groups_need_no_id_and_do_not_use_up_the_bounds() -> None:
     frame = pa.table({"who": ["w", "w", None], "city": ["z", "a", "z"], "x": [1.0] * 3})
     assert answers(Unit(("who",), 1, 1), frame)[0].tolist() == [1, 0, 0, 0, 0]
 
 
-def test_ids_that_cannot_be_told_apart_are_refused() -> None:
+def test_ids_that_cannot_be_compared_are_refused() -> None:
     unit = Unit(("who",))
     mixed = pd.DataFrame({"who": pd.Series([1, "1", 1.0], dtype=object)})
     nested = pl.DataFrame({"who": [[1], [2]]})
@@ -261,8 +266,8 @@ def test_ids_that_cannot_be_told_apart_are_refused() -> None:
         answers(unit, pl.DataFrame({"x": [1]}), by=())
 
 
-def test_a_collation_makes_no_two_persons_one() -> None:
-    """Else what counts of one would change when the other goes."""
+def test_a_collation_does_not_merge_persons() -> None:
+    """Otherwise the rows that count of one person would change when the other leaves."""
     with duckdb.connect() as connection:
         connection.execute("CREATE TABLE visits (who VARCHAR COLLATE NOCASE, city VARCHAR)")
         connection.execute("INSERT INTO visits VALUES ('w', 'a'), ('W', 'a'), ('w', 'a')")
@@ -273,8 +278,8 @@ def test_a_collation_makes_no_two_persons_one() -> None:
         assert holders(frame, "city", Unit(("who",))).persons.tolist() == [2]
 
 
-def test_ids_of_bytes_that_are_no_text_stay_apart(tmp_path: Path) -> None:
-    """SQLite holds them in any column."""
+def test_ids_of_bytes_that_are_not_text_stay_different(tmp_path: Path) -> None:
+    """SQLite allows bytes in any column."""
     path = tmp_path / "visits.db"
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE visits (who BLOB)")
@@ -284,54 +289,60 @@ def test_ids_of_bytes_that_are_no_text_stay_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unit", [None, Unit(("who",))])
-def test_a_collation_makes_no_two_groups_one(unit: Unit | None) -> None:
-    """Else the spelling of one row could be the name of a group that others are in."""
+def test_a_collation_does_not_merge_groups(unit: Unit | None) -> None:
+    """Otherwise one row could decide the label of a group that others are in."""
     with duckdb.connect() as connection:
         connection.execute("CREATE TABLE visits (who INTEGER, city VARCHAR COLLATE NOCASE)")
         connection.execute("INSERT INTO visits VALUES (1, 'CORK'), (2, 'cork'), (3, 'cork')")
         frame = connection.table("visits")
-        held = holders(frame, "city", unit)
-        assert dict(zip(held.keys, held.persons.tolist(), strict=True)) == {"CORK": 1, "cork": 2}
+        groups = holders(frame, "city", unit)
+        assert dict(zip(groups.keys, groups.persons.tolist(), strict=True)) == {
+            "CORK": 1,
+            "cork": 2,
+        }
         for keys in (("cork",), ("cork", "Cork", "CORK")):
             by = (Grouping("city", keys),)
-            counted = [2, 0, 1][: len(keys)]
+            expected = [2, 0, 1][: len(keys)]
             several = [Plan((Rows(),), unit=unit), Plan((Rows(),), by, unit=unit)]
-            for one in (tally(frame, several[1]), tally_all(frame, several)[1]):
-                assert one.answers[0].tolist() == counted  # type: ignore[union-attr]
+            for result in (tally(frame, several[1]), tally_all(frame, several)[1]):
+                assert result.answers[0].tolist() == expected  # type: ignore[union-attr]
 
 
 def test_dask_says_what_to_do_instead() -> None:
     dask = pytest.importorskip("dask.dataframe")
-    frame = dask.from_pandas(whale().to_pandas(), npartitions=3)
-    for ask in (lambda one: answers(Unit(("who",)), one), lambda one: holders(one, "city", None)):
+    frame = dask.from_pandas(whale_table().to_pandas(), npartitions=3)
+    for ask in (
+        lambda data: answers(Unit(("who",)), data),
+        lambda data: holders(data, "city", None),
+    ):
         with pytest.raises(ArgumentError, match=r"Take frame.compute\(\)"):
             ask(frame)
 
 
 def test_files_are_bounded_as_frames_are(tmp_path: Path) -> None:
     path = tmp_path / "visits.csv"
-    whale().to_pandas().to_csv(path, index=False)
+    whale_table().to_pandas().to_csv(path, index=False)
     unit, ask = Unit(("who",), 2, 7), Edges("x", (0.0, 10.0, 1e6))
-    ours, theirs = answers(unit, Files(path), ask), answers(unit, whale(), ask)
-    assert [one.tolist() for one in ours] == [one.tolist() for one in theirs]
-    held = holders(Files(path), "city", unit)
-    assert dict(zip(held.keys, held.persons, strict=True)).keys() <= set(GROUPS)
+    ours, theirs = answers(unit, Files(path), ask), answers(unit, whale_table(), ask)
+    assert [answer.tolist() for answer in ours] == [answer.tolist() for answer in theirs]
+    groups = holders(Files(path), "city", unit)
+    assert dict(zip(groups.keys, groups.persons, strict=True)).keys() <= set(GROUPS)
 
 
-# A value of one's own -----------------------------------------------------------------------------
+# The value of a person ----------------------------------------------------------------------------
 
 NUMBERS = st.floats(-1e6, 1e6) | st.sampled_from([math.inf, -math.inf, math.nan, 1e300])
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), NUMBERS), min_size=1, max_size=30), st.data())
 @settings(max_examples=100 if LONG else 10, phases=[Phase.generate])
-def test_a_value_of_ones_own_is_exactly_the_sum_or_mean_of_all_rows(
+def test_the_value_of_a_person_is_exactly_the_sum_or_mean_of_all_rows(
     rows: list[tuple[int, float]], data: st.DataObject
 ) -> None:
     kind = data.draw(st.sampled_from(["sum", "mean"]))
     own = Own("x", kind, 0.25, -100, 1_000)
     frame = pa.table({"who": [who for who, _ in rows], "x": [x for _, x in rows]})
-    # A grid as fine as the values', and bounds that clamp none of them: the sum is of the values.
+    # With the same grid and bounds, the sum clamps and rounds no value of a person.
     count, sums = answers(Unit(("who",), own=own), frame, Sums("x", 0.25, -100, 1_000), by=())
     values = [value for who in range(4) if (value := own_value(who, rows, own)) is not None]
     assert int(count) == len({who for who, _ in rows})
@@ -339,16 +350,16 @@ def test_a_value_of_ones_own_is_exactly_the_sum_or_mean_of_all_rows(
 
 
 def own_value(who: int, rows: list[tuple[int, float]], own: Own) -> int | None:
-    """Return the value of a person in whole grids, by fractions."""
-    wholes = [whole_of(x, own) for mine, x in rows if mine == who and not math.isnan(x)]
-    if not wholes:
+    """Return the value of a person in grid steps, computed with fractions."""
+    steps = [grid_steps(x, own) for person, x in rows if person == who and not math.isnan(x)]
+    if not steps:
         return None
     if own.kind == "sum":
-        return min(max(sum(wholes), own.least), own.most)
-    return math.floor(Fraction(sum(wholes), len(wholes)) + Fraction(1, 2))
+        return min(max(sum(steps), own.least), own.most)
+    return math.floor(Fraction(sum(steps), len(steps)) + Fraction(1, 2))
 
 
-def whole_of(x: float, own: Own) -> int:
+def grid_steps(x: float, own: Own) -> int:
     least, most = (own.least, own.most) if own.kind == "mean" else (-(2**51), 2**51)
     if math.isinf(x):
         return most if x > 0 else least

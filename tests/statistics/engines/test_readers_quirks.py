@@ -1,4 +1,4 @@
-"""Quirks of readers and frames by which one row could change what other rows mean."""
+"""Quirks of readers and frames through which one row could change the meaning of others."""
 
 import sys
 from datetime import UTC, datetime, timedelta
@@ -32,7 +32,7 @@ FRAMES: dict[str, Any] = {
 }
 
 
-def cities(number: int) -> list[str]:
+def random_cities(number: int) -> list[str]:
     return [str(city) for city in np.random.default_rng().choice(["a", "b"], number)]
 
 
@@ -40,22 +40,22 @@ def test_categories_of_floats_are_floats() -> None:
     """An empty cell turns integers into floats, and rounds the large ones."""
     ids = pd.Series([float(2**53 + n) for n in range(4)], dtype="category")
     with pytest.raises(ArgumentError, match="whole numbers below"):
-        tally(pd.DataFrame({"who": ids, "city": cities(4)}), BY_CITY)
+        tally(pd.DataFrame({"who": ids, "city": random_cities(4)}), BY_CITY)
 
 
 def test_categories_of_integers_are_the_integers() -> None:
     numbers = [n // 3 for n in range(300)]
-    plain = pd.DataFrame({"who": numbers, "city": cities(300)})
-    held = plain.assign(who=plain["who"].astype("category"))
-    assert_same(tally(held, BY_CITY), tally(plain, BY_CITY))
-    missing = pd.concat([held, pd.DataFrame({"who": [None], "city": ["a"]})])
+    plain = pd.DataFrame({"who": numbers, "city": random_cities(300)})
+    categorical = plain.assign(who=plain["who"].astype("category"))
+    assert_same(tally(categorical, BY_CITY), tally(plain, BY_CITY))
+    missing = pd.concat([categorical, pd.DataFrame({"who": [None], "city": ["a"]})])
     missing["who"] = missing["who"].astype("category")
     with pytest.raises(ArgumentError, match='without_id="own"'):
         tally(missing, BY_CITY)
 
 
 @pytest.mark.parametrize("odd", [[7, 7.0], [True, 1], [Decimal("7.0")], [b"a"], [("a",)]])
-def test_objects_that_are_not_all_text_are_refused_wherever_they_stand(odd: list[Any]) -> None:
+def test_objects_that_are_not_all_text_are_refused_in_any_row(odd: list[Any]) -> None:
     ids = [*(f"p{n}" for n in range(200)), *odd]
     frame = pd.DataFrame({"who": pd.Series(ids, dtype=object), "city": "a"})
     with pytest.raises(ArgumentError, match="not all text"):
@@ -81,31 +81,33 @@ def test_columns_of_duckdb_that_differ_by_capitals_are_refused() -> None:
 def test_the_unit_of_a_zoned_id_changes_nothing(unit: str) -> None:
     start = datetime(2024, 2, 25, 10, 30, tzinfo=UTC)
     ids = [start + timedelta(minutes=n // 5) for n in range(500)]
-    columns = {"city": cities(500)}
-    expected, found = (
-        tally(pa.table({**columns, "who": pa.array(ids, pa.timestamp(of, "UTC"))}), BY_CITY)
-        for of in ("us", unit)
+    columns = {"city": random_cities(500)}
+    expected, result = (
+        tally(pa.table({**columns, "who": pa.array(ids, pa.timestamp(time_unit, "UTC"))}), BY_CITY)
+        for time_unit in ("us", unit)
     )
-    assert_same(found, expected)
+    assert_same(result, expected)
 
 
 def test_the_scale_of_a_decimal_id_changes_nothing() -> None:
     """DuckDB rounds long decimals twice when it casts them to floats."""
     rng = np.random.default_rng()
     ids = [10**12 * int(n) + 7 for n in rng.integers(10**16, 10**17, 200)] * 5
-    columns = {"city": cities(1_000)}
+    columns = {"city": random_cities(1_000)}
     kinds: list[tuple[Any, Any]] = [
         (Decimal, pa.decimal128(38, 0)),
         (Decimal, pa.decimal128(38, 2)),
         (str, pa.string()),
     ]
-    tables = [pa.table({**columns, "who": pa.array(map(of, ids), kind)}) for of, kind in kinds]
+    tables = [
+        pa.table({**columns, "who": pa.array(map(convert, ids), kind)}) for convert, kind in kinds
+    ]
     first, *others = (tally(table, BY_CITY) for table in tables)
     for other in others:
         assert_same(other, first)
 
 
-# Text that a reader may take for something else ---------------------------------------------------
+# Text that a reader may parse ---------------------------------------------------------------------
 
 AMBIGUOUS = ["07", "7.0", " 7", "+7", "-0", "1e3", "1,234", "7_0", "10:30", "2024-01-01T00:00:00",
              "01/02/2024", "2024-01-01 10:30", "True", "FALSE", "-", ".",
@@ -124,13 +126,13 @@ def test_ambiguous_text_must_be_declared_to_be_text(engine: str) -> None:
             holders(frame, "who", None)
         with pytest.raises(ArgumentError, match=r"text_columns=\['who'\]"):
             holders(frame, "city", UNIT)
-        (counted,) = tally(frame, Plan((Rows(),), unit=declared)).answers
-        assert int(counted) == 2, text  # type: ignore[arg-type]
+        (counts,) = tally(frame, Plan((Rows(),), unit=declared)).answers
+        assert int(counts) == 2, text  # type: ignore[arg-type]
         assert sorted(holders(frame, "who", None, text=["who"]).keys) == sorted([text, "word"])
 
 
 @pytest.mark.parametrize("word", ["t", "F", "yes", "No"])
-def test_duckdb_takes_more_words_for_truth_values(word: str, tmp_path: Path) -> None:
+def test_duckdb_parses_more_words_as_booleans(word: str, tmp_path: Path) -> None:
     path = tmp_path / "words.csv"
     path.write_text(f"who\n{word}\n{word}\n")
     assert [str(kind) for kind in duckdb.read_csv(str(path), header=True).types] == ["BOOLEAN"]
@@ -143,8 +145,8 @@ def test_duckdb_takes_more_words_for_truth_values(word: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("engine", FRAMES)
 def test_other_text_needs_no_declaration(engine: str) -> None:
     frame = FRAMES[engine]({"who": PLAIN, "city": ["a"] * len(PLAIN)})
-    (counted,) = tally(frame, BY_CITY).answers
-    assert np.asarray(counted).tolist() == [len(PLAIN), 0]
+    (counts,) = tally(frame, BY_CITY).answers
+    assert np.asarray(counts).tolist() == [len(PLAIN), 0]
     assert sorted(holders(frame, "who", None).keys) == sorted(PLAIN)
 
 
@@ -161,11 +163,11 @@ def test_a_column_that_is_declared_to_be_text_must_hold_text(engine: str) -> Non
         holders(frame, "city", None, text=["city"])
 
 
-def test_files_are_declared_by_their_format(tmp_path: Path) -> None:
+def test_the_format_of_a_file_declares_its_types(tmp_path: Path) -> None:
     path = tmp_path / "visits.csv"
     path.write_text("who,city\n07,a\n7,a\n7.0,a\n")
-    (counted,) = tally(Files(path), BY_CITY).answers
-    assert np.asarray(counted).tolist() == [3, 0]
+    (counts,) = tally(Files(path), BY_CITY).answers
+    assert np.asarray(counts).tolist() == [3, 0]
 
 
 def test_a_declaration_that_nothing_uses_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Every way from a file to its integers: in one scan the same ones, or a line that says why not."""
+"""Every source gives the same integers in one scan, or an error of one line."""
 
 import csv
 import io
@@ -25,7 +25,7 @@ from support.choices import sample_cases
 from support.engine_list import ENGINES, TYPES, Engine, arrow_table, plans, tables
 from support.pipes import standard_input
 from support.tally_reference import assert_same
-from support.tally_reference import tally as judged
+from support.tally_reference import tally as reference_tally
 
 from dpnoise.core.errors import ArgumentError, DpnoiseError, MissingExtraError
 from dpnoise.statistics.engines import Files, tally, tally_all
@@ -37,19 +37,19 @@ COUNT = Plan((X, Rows()), missing="drop")
 SECRET = "4711-secret"  # noqa: S105 - what no error may show
 
 
-def made(folder: Path, name: str, content: str | bytes) -> Path:
+def write_file(folder: Path, name: str, content: str | bytes) -> Path:
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
 
-def refused(files: Files, plan: Plan = COUNT) -> str:
+def error_message(files: Files, plan: Plan = COUNT) -> str:
     with pytest.raises(ArgumentError) as raised:
         tally(files, plan)
-    words = str(raised.value)
-    assert SECRET not in words
-    assert "\n" not in words
-    return words
+    message = str(raised.value)
+    assert SECRET not in message
+    assert "\n" not in message
+    return message
 
 
 def rows_and_total(files: Files) -> tuple[int, int]:
@@ -60,8 +60,8 @@ def rows_and_total(files: Files) -> tuple[int, int]:
 # Several plans, one scan. -------------------------------------------------------------------------
 
 
-class Counted:
-    """A stream of Arrow that knows how often its rows were read."""
+class CountingStream:
+    """A stream of Arrow that counts its scans."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table, self.scans = table, 0
@@ -94,43 +94,45 @@ SEVERAL = [
 
 
 def test_several_groupings_are_one_scan_of_the_data() -> None:
-    stream = Counted(pa.table(PEOPLE))
+    stream = CountingStream(pa.table(PEOPLE))
     connection = duckdb.connect()
     connection.register("people", stream)
     for ours, plan in zip(tally_all(connection.table("people"), SEVERAL), SEVERAL, strict=True):
-        assert_same(ours, judged(PEOPLE, plan))
+        assert_same(ours, reference_tally(PEOPLE, plan))
     assert stream.scans == 1
 
 
-UNITED = [name for name in ENGINES if name.startswith(("Polars", "DuckDB", "Arrow"))]
+ONE_QUERY_ENGINES = [name for name in ENGINES if name.startswith(("Polars", "DuckDB", "Arrow"))]
 
 
-@pytest.mark.parametrize("engine", UNITED)
+@pytest.mark.parametrize("engine", ONE_QUERY_ENGINES)
 @hypothesis.settings(max_examples=8 if LONG else 4, deadline=None)
 @hypothesis.given(data=st.data())
-def test_plans_together_have_the_answers_that_they_have_alone(
+def test_several_plans_have_the_same_answers_as_each_plan_separately(
     engine: str, data: st.DataObject
 ) -> None:
-    held: Engine = ENGINES[engine]
+    chosen: Engine = ENGINES[engine]
     columns = data.draw(tables())
     drawn = data.draw(st.lists(plans(list(TYPES)), min_size=2, max_size=3))
-    found = tally_all(held.frame(arrow_table(columns)), drawn)
-    for ours, plan in zip(found, drawn, strict=True):
-        assert_same(ours, judged(columns, plan))
+    tallies = tally_all(chosen.frame(arrow_table(columns)), drawn)
+    for ours, plan in zip(tallies, drawn, strict=True):
+        assert_same(ours, reference_tally(columns, plan))
 
 
 @pytest.mark.parametrize("engine", [name for name in ENGINES if "u64" not in ENGINES[name].lacks])
 def test_edges_beyond_signed_integers_are_compared_exactly(engine: str) -> None:
     columns = {name: [None] * 3 for name in TYPES} | {"u64": [2**63 - 1, 2**63, 2**64 - 1]}
     plan = Plan((Edges("u64", (0.0, 2.0**63)), Edges("u64", (2.0**63, 1.5 * 2.0**63))))
-    assert_same(tally(ENGINES[engine].frame(arrow_table(columns)), plan), judged(columns, plan))
+    assert_same(
+        tally(ENGINES[engine].frame(arrow_table(columns)), plan), reference_tally(columns, plan)
+    )
 
 
-def test_a_mistake_in_one_of_several_plans_is_told_with_its_row(tmp_path: Path) -> None:
-    """The row of dublin is in no declared group of one plan, and among all rows of the other."""
-    path = made(tmp_path, "p.csv", f"x,city\n1,cork\n{SECRET},dublin\n")
+def test_a_row_error_in_one_of_several_plans_names_the_row(tmp_path: Path) -> None:
+    """The row of dublin is outside the declared groups of one plan. The other has no groups."""
+    path = write_file(tmp_path, "p.csv", f"x,city\n1,cork\n{SECRET},dublin\n")
     grouped = Plan((X,), (Grouping("city", ("cork",)),))
-    assert "Row 2 of column 'x'" in refused(Files(path))
+    assert "Row 2 of column 'x'" in error_message(Files(path))
     assert int(tally_all(Files(path), [grouped, grouped])[1].answers[0].count[0]) == 1  # type: ignore[union-attr]
     with pytest.raises(ArgumentError, match="Row 2 of column 'x'"):
         tally_all(Files(path), [grouped, Plan((X,))])
@@ -141,7 +143,7 @@ def test_a_mistake_in_one_of_several_plans_is_told_with_its_row(tmp_path: Path) 
 
 @pytest.fixture(scope="module")
 def notes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
-    """Write 20 MB in which notes look like rows, wherever a reader might begin; count the rows."""
+    """Write 20 MB of rows with notes that look like rows; return the path and the row count."""
     path = tmp_path_factory.mktemp("notes") / "notes.csv"
     rng = np.random.default_rng()
     rows = 0
@@ -155,28 +157,26 @@ def notes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     return path, rows
 
 
-def test_what_quotes_hold_is_no_row_wherever_a_reader_begins(notes: tuple[Path, int]) -> None:
+def test_text_in_quotes_is_never_read_as_a_row(notes: tuple[Path, int]) -> None:
     path, rows = notes
     assert rows_and_total(Files(path)) == (rows, rows // 4 * (2 + 3 * 3) * 2)
 
 
-def test_an_unclosed_last_quote_is_no_end_of_the_file(
-    notes: tuple[Path, int], tmp_path: Path
-) -> None:
-    """DuckDB, reading in order, would leave out the last row without a word."""
-    path = made(tmp_path, "open.csv", notes[0].read_bytes() + f'5,"{SECRET}\n'.encode())
-    assert "has a quote that is not closed" in refused(Files(path))
-    assert "longer than 16 MiB" in refused(
-        Files(made(tmp_path, "long.csv", b'x,y\n1,"' + b"a\n" * 2**23 + b'"\n'))
+def test_an_unclosed_last_quote_is_an_error(notes: tuple[Path, int], tmp_path: Path) -> None:
+    """When it reads in order, DuckDB would silently leave out the last row."""
+    path = write_file(tmp_path, "open.csv", notes[0].read_bytes() + f'5,"{SECRET}\n'.encode())
+    assert "has a quote that is not closed" in error_message(Files(path))
+    assert "longer than 16 MiB" in error_message(
+        Files(write_file(tmp_path, "long.csv", b'x,y\n1,"' + b"a\n" * 2**23 + b'"\n'))
     )
 
 
 def test_a_row_may_have_millions_of_letters(tmp_path: Path) -> None:
-    path = made(tmp_path, "long.csv", b"x,y\n1," + b"a" * 5_000_000 + b"\n2,b\n")
+    path = write_file(tmp_path, "long.csv", b"x,y\n1," + b"a" * 5_000_000 + b"\n2,b\n")
     assert rows_and_total(Files(path)) == (2, 6)
 
 
-# What a row is. -----------------------------------------------------------------------------------
+# Which lines are rows. ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -195,40 +195,44 @@ def test_a_row_may_have_millions_of_letters(tmp_path: Path) -> None:
         ("x,y", 0),
     ],
 )
-def test_rows_are_those_that_people_see(content: str, rows: int, tmp_path: Path) -> None:
-    assert rows_and_total(Files(made(tmp_path, "p.csv", content)))[0] == rows
+def test_rows_are_counted_as_people_see_them(content: str, rows: int, tmp_path: Path) -> None:
+    assert rows_and_total(Files(write_file(tmp_path, "p.csv", content)))[0] == rows
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         ("x,y\n1,a\r\n2,b\n", "line ends of several kinds"),
         ("\n\nx,y\r\n1,a\r\n", "line ends of several kinds"),
         ('x,y\n1,"a"b\n', "line 2 has a quote that is not closed, or text after one"),
-        ("x,X\n1,2\n", "differ by capitals alone"),
+        ("x,X\n1,2\n", "differ only by capitals"),
     ],
 )
-def test_what_would_be_read_wrongly_is_refused(content: str, words: str, tmp_path: Path) -> None:
+def test_files_that_would_be_misread_are_refused(
+    content: str, message: str, tmp_path: Path
+) -> None:
     plan = Plan((X, Sums("X", 0.5, 0, 9))) if "X" in content else COUNT
-    assert words in refused(Files(made(tmp_path, "p.csv", content)), plan)
+    assert message in error_message(Files(write_file(tmp_path, "p.csv", content)), plan)
 
 
 def test_no_line_of_json_changes_what_another_means(tmp_path: Path) -> None:
-    """DuckDB, left to itself, takes all lines for values of one column if one is no object."""
+    """By default, DuckDB reads all lines as values of one column if one is not an object."""
     for line in ("5", '"a"', '[{"x": 1}]'):
-        path = made(tmp_path, "p.jsonl", f'{{"x": 1}}\n{line}\n')
-        assert "has a line that is no object of JSON" in refused(Files(path))
-    nested = made(tmp_path, "p.jsonl", '{"x": {"a": 1}}\n')
-    assert refused(Files(nested)).startswith("Row 1 of column 'x' holds text that is no number")
+        path = write_file(tmp_path, "p.jsonl", f'{{"x": 1}}\n{line}\n')
+        assert "has a line that is not a JSON object" in error_message(Files(path))
+    nested = write_file(tmp_path, "p.jsonl", '{"x": {"a": 1}}\n')
+    assert error_message(Files(nested)).startswith(
+        "Row 1 of column 'x' holds text that is not a number"
+    )
 
 
-def test_columns_that_differ_by_capitals_are_read_apart(tmp_path: Path) -> None:
+def test_columns_that_differ_by_capitals_are_different_columns(tmp_path: Path) -> None:
     pq.write_table(pa.table({"X": [100], "x": [3]}), tmp_path / "p.parquet")
     assert rows_and_total(Files(tmp_path / "p.parquet")) == (1, 6)
-    assert rows_and_total(Files(made(tmp_path, "p.csv", "X,x\n100,3\n"))) == (1, 6)
+    assert rows_and_total(Files(write_file(tmp_path, "p.csv", "X,x\n100,3\n"))) == (1, 6)
 
 
-def sqlite_of(folder: Path, *rows: tuple[Any, ...], kinds: str = "x REAL, city TEXT") -> Files:
+def write_sqlite(folder: Path, *rows: tuple[Any, ...], kinds: str = "x REAL, city TEXT") -> Files:
     path = folder / "people.db"
     path.unlink(missing_ok=True)
     with sqlite3.connect(path) as database:
@@ -242,14 +246,14 @@ def sqlite_of(folder: Path, *rows: tuple[Any, ...], kinds: str = "x REAL, city T
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "db"])
 @pytest.mark.parametrize("row", [1, 19_998])
 def test_the_first_wrong_row_is_named_in_every_format(row: int, kind: str, tmp_path: Path) -> None:
-    for bad in sample_cases(("missing", "text"), 1):
-        check_first_wrong_row(row, bad, kind, tmp_path)
+    for problem in sample_cases(("missing", "text"), 1):
+        check_first_wrong_row(row, problem, kind, tmp_path)
 
 
-def check_first_wrong_row(row: int, bad: str, kind: str, tmp_path: Path) -> None:
-    """Write a file in which the same is wrong in two rows."""
+def check_first_wrong_row(row: int, problem: str, kind: str, tmp_path: Path) -> None:
+    """Write a file with the same problem in two rows, and check which one is named."""
     entries: list[Any] = ["1"] * 20_000
-    entries[row - 1] = entries[row] = "NA" if bad == "missing" else SECRET
+    entries[row - 1] = entries[row] = "NA" if problem == "missing" else SECRET
     path = tmp_path / f"p.{kind}"
     source = Files(path)
     if kind == "csv":
@@ -263,18 +267,20 @@ def check_first_wrong_row(row: int, bad: str, kind: str, tmp_path: Path) -> None
             pa.table({"x": entries, "city": ["cork"] * 20_000}), path, row_group_size=999
         )
     else:
-        source = sqlite_of(tmp_path, *((one, "cork") for one in entries), kinds="x TEXT, city TEXT")
-    words = refused(source, Plan((X,), (Grouping("city", ("cork",)),)))
-    assert words.startswith(f"Row {row} of column 'x'")
-    assert ("(the header not counted)" in words) == (kind == "csv")
-    assert ("has no value" in words) == (bad == "missing")
+        source = write_sqlite(
+            tmp_path, *((entry, "cork") for entry in entries), kinds="x TEXT, city TEXT"
+        )
+    message = error_message(source, Plan((X,), (Grouping("city", ("cork",)),)))
+    assert message.startswith(f"Row {row} of column 'x'")
+    assert ("(the header not counted)" in message) == (kind == "csv")
+    assert ("has no value" in message) == (problem == "missing")
 
 
-def test_of_several_files_the_one_with_the_mistake_is_named(tmp_path: Path) -> None:
-    good = made(tmp_path, "a.csv", "x\n1\n2\n")
-    bad = made(tmp_path, "b.csv", f"\nx\n1\n{SECRET}\n")
-    words = refused(Files([good, bad]))
-    assert words.startswith(f"Row 2 of {bad} of column 'x'")
+def test_the_file_with_the_wrong_row_is_named(tmp_path: Path) -> None:
+    valid = write_file(tmp_path, "a.csv", "x\n1\n2\n")
+    invalid = write_file(tmp_path, "b.csv", f"\nx\n1\n{SECRET}\n")
+    message = error_message(Files([valid, invalid]))
+    assert message.startswith(f"Row 2 of {invalid} of column 'x'")
 
 
 # SQLite. ------------------------------------------------------------------------------------------
@@ -282,56 +288,62 @@ def test_of_several_files_the_one_with_the_mistake_is_named(tmp_path: Path) -> N
 
 def test_sqlite_needs_no_extension_and_gives_the_same_integers(tmp_path: Path) -> None:
     columns = {"x": PEOPLE["x"], "city": PEOPLE["city"]}
-    source = sqlite_of(tmp_path, *zip(*columns.values(), strict=True))
+    source = write_sqlite(tmp_path, *zip(*columns.values(), strict=True))
     plan = Plan((X, Rows()), (CITY,), missing="drop")
-    assert_same(tally(source, plan), judged(columns, plan))
+    assert_same(tally(source, plan), reference_tally(columns, plan))
 
 
 def test_columns_of_sqlite_are_what_their_table_declares(tmp_path: Path) -> None:
     kinds = "x INTEGER, g NUMERIC, t TEXT, r REAL, n"
-    source = sqlite_of(
+    source = write_sqlite(
         tmp_path, (2**53 + 1, 1, "1.0", 1, b"1"), (None, 1.5, "b", 2, 7), kinds=kinds
     )
     columns = {"x": [2**53 + 1, None]}
     exact = Plan(
         (Sums("x", 2.0**13, 0, 2**51), Edges("x", (0.0, 2.0**53, 2.0**54))), missing="drop"
     )
-    assert_same(tally(source, exact), judged(columns, exact))
+    assert_same(tally(source, exact), reference_tally(columns, exact))
     for name, keys in {"g": (1, 1.5), "t": ("1.0", "b"), "r": ("1", 2), "n": ("1", "7")}.items():
-        counted = tally(source, Plan((Rows(),), (Grouping(name, tuple(map(str, keys))),)))
-        assert counted.answers[0].tolist() == [1, 1]  # type: ignore[union-attr]
+        counts = tally(source, Plan((Rows(),), (Grouping(name, tuple(map(str, keys))),)))
+        assert counts.answers[0].tolist() == [1, 1]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
-    ("kinds", "entry", "words"),
+    ("kinds", "entry", "message"),
     [
-        ("x INTEGER", SECRET, "Row 2 of column 'x' holds what is not an integer"),
-        ("x INTEGER", 1.5, "Row 2 of column 'x' holds what is not an integer"),
-        ("x REAL", SECRET, "Row 2 of column 'x' holds what is not a number"),
-        ("x REAL", b"\xff", "Row 2 of column 'x' holds what is not a number"),
-        ("x TEXT", SECRET, "Row 2 of column 'x' holds text that is no number"),
-        ("x TEXT", b"\xff", "Row 2 of column 'x' holds text that is no number"),
+        ("x INTEGER", SECRET, "Row 2 of column 'x' does not hold an integer"),
+        ("x INTEGER", 1.5, "Row 2 of column 'x' does not hold an integer"),
+        ("x REAL", SECRET, "Row 2 of column 'x' does not hold a number"),
+        ("x REAL", b"\xff", "Row 2 of column 'x' does not hold a number"),
+        ("x TEXT", SECRET, "Row 2 of column 'x' holds text that is not a number"),
+        ("x TEXT", b"\xff", "Row 2 of column 'x' holds text that is not a number"),
     ],
 )
 def test_a_row_of_sqlite_that_is_not_as_declared_is_named(
-    kinds: str, entry: Any, words: str, tmp_path: Path
+    kinds: str, entry: Any, message: str, tmp_path: Path
 ) -> None:
-    assert refused(sqlite_of(tmp_path, (1,), (entry,), kinds=kinds)).startswith(words)
+    assert error_message(write_sqlite(tmp_path, (1,), (entry,), kinds=kinds)).startswith(message)
 
 
-def test_what_is_wrong_with_a_database_is_said(tmp_path: Path) -> None:
-    source = sqlite_of(tmp_path, (1, "a"))
-    assert "has no table 'none'. It has: people." in refused(Files(source.paths, table="none"))
-    assert 'table="people"' in refused(Files(source.paths))
-    assert "is none" in refused(Files(made(tmp_path, "p.csv", "x\n"), table="people"))
-    assert "no database of SQLite" in refused(Files(made(tmp_path, "x.db", SECRET), table="people"))
-    holding = sqlite3.connect(source.names[0], isolation_level=None)
-    holding.execute("BEGIN EXCLUSIVE")
-    assert "it is locked" in refused(source)
-    holding.close()
+def test_an_error_describes_what_is_wrong_with_a_database(tmp_path: Path) -> None:
+    source = write_sqlite(tmp_path, (1, "a"))
+    assert "has no table 'none'. It has: people." in error_message(
+        Files(source.paths, table="none")
+    )
+    assert 'table="people"' in error_message(Files(source.paths))
+    assert "is not one" in error_message(
+        Files(write_file(tmp_path, "p.csv", "x\n"), table="people")
+    )
+    assert "not a database of SQLite" in error_message(
+        Files(write_file(tmp_path, "x.db", SECRET), table="people")
+    )
+    lock_holder = sqlite3.connect(source.names[0], isolation_level=None)
+    lock_holder.execute("BEGIN EXCLUSIVE")
+    assert "it is locked" in error_message(source)
+    lock_holder.close()
 
 
-# PostgreSQL, of which tests/engines has the rest. -----------------------------------------------
+# PostgreSQL; most of its tests are in tests/cluster. ----------------------------------------------
 
 
 def test_a_driver_that_is_missing_is_named_with_the_line_that_installs_it(
@@ -346,13 +358,13 @@ def test_a_driver_that_is_missing_is_named_with_the_line_that_installs_it(
 
 
 def test_a_pipe_is_read_once_and_whole() -> None:
-    """Several groupings, quoted line breaks, empty lines first, and no row where one is wrong."""
+    """The pipe has quoted line breaks and starts with empty lines. Errors name no row."""
     note = io.StringIO()
     csv.writer(note, lineterminator="\n").writerows([[2, "a\n1,b"], [3, "c"]] * 5_000)
     x = Plan((Sums("x", 1.0, 0, 9), Rows()))
     both = [x, Plan((Rows(),), (Grouping("y", ("c",)),))]
 
-    def words(text: str) -> str:
+    def message(text: str) -> str:
         with standard_input(text.encode()), pytest.raises(DpnoiseError) as raised:
             tally_all(Files("-"), both)
         return str(raised.value)
@@ -362,11 +374,13 @@ def test_a_pipe_is_read_once_and_whole() -> None:
     values, rows = first.answers
     assert (int(values.total), int(rows)) == (25_000, 10_000)  # type: ignore[union-attr, arg-type]
     assert second.answers[0].tolist() == [5_000]  # type: ignore[union-attr]
-    assert "quote that is not closed" in words(f'x,y\n1,a\n2,"{SECRET}\n')
-    assert words(f"x,y\n1,a\n{SECRET},b\n").startswith("Column 'x' holds text that is no number.")
+    assert "quote that is not closed" in message(f'x,y\n1,a\n2,"{SECRET}\n')
+    assert message(f"x,y\n1,a\n{SECRET},b\n").startswith(
+        "Column 'x' holds text that is not a number."
+    )
 
 
-SILENT = """
+WAITING_COMMAND = """
 import signal, sys
 from dpnoise import cli
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -376,7 +390,7 @@ sys.exit(cli.main(["release", "-", "--column", "x", "--output", sys.argv[1]]))
 
 
 class LateSource:
-    """A source whose reading begins after the first attempt to end it."""
+    """A source that starts to read only after the first attempt to end it."""
 
     def __init__(self) -> None:
         self.connection = self
@@ -384,39 +398,39 @@ class LateSource:
         self.tried, self.ended = threading.Event(), threading.Event()
 
     def query_progress(self) -> float:
-        """Be nowhere."""
+        """Return no progress."""
         return 0.0
 
     def interrupt(self) -> None:
-        """Count the attempts."""
+        """Count the attempts to end the query."""
         self.attempts += 1
 
     def stop(self) -> None:
-        """End the reading, if it has begun."""
+        """End the query if it has started."""
         if self.attempts > 1:
             self.ended.set()
         self.tried.set()
 
     def read(self) -> None:
-        """Begin late, and read for ever."""
+        """Start late, and read until `stop` ends it."""
         self.tried.wait()
         self.ended.wait()
 
 
-def test_what_begins_after_a_signal_is_ended_too() -> None:
+def test_a_query_that_begins_after_a_signal_is_ended_too() -> None:
     source = LateSource()
 
-    def raising(_: float) -> None:
+    def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        engine_files._watched(source.read, source, raising)  # type: ignore[arg-type]
+        engine_files._run_interruptibly(source.read, source, interrupt)  # type: ignore[arg-type]
     assert source.attempts > 1
 
 
 def test_a_signal_ends_a_command_that_waits_for_a_pipe(tmp_path: Path) -> None:
-    """The pipe stays open, with a row in it, and never ends by itself."""
-    command = [sys.executable, "-c", SILENT, str(tmp_path / "out.json")]
+    """The pipe has one row and stays open, so the command would wait forever."""
+    command = [sys.executable, "-c", WAITING_COMMAND, str(tmp_path / "out.json")]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -435,16 +449,18 @@ def test_a_signal_ends_a_command_that_waits_for_a_pipe(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["json", "parquet"])
-def test_what_cannot_come_from_a_pipe_is_refused(
+def test_formats_that_need_a_file_are_refused_from_a_pipe(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours, theirs = os.pipe()
-    with os.fdopen(ours), os.fdopen(theirs, "w"), os.fdopen(os.dup(ours)) as given:
-        monkeypatch.setattr(sys, "stdin", given)
-        assert "from a pipe" in refused(Files("-", format=kind))
-        assert "read by itself" in refused(Files(["-", __file__], format="csv"))
+    reader, writer = os.pipe()
+    with os.fdopen(reader), os.fdopen(writer, "w"), os.fdopen(os.dup(reader)) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert "from a pipe" in error_message(Files("-", format=kind))
+        assert "cannot be combined with files" in error_message(
+            Files(["-", __file__], format="csv")
+        )
 
 
 def test_a_closed_standard_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
-    assert refused(Files("-")) == "The standard input is closed. Give a file."
+    assert error_message(Files("-")) == "The standard input is closed. Give a file."

@@ -49,7 +49,7 @@ TIMES = {
 }
 
 
-def visits() -> pa.Table:
+def make_visits() -> pa.Table:
     """Return rows of 500 people, with whole numbers in every column."""
     rng = np.random.default_rng()
     return pa.table(
@@ -61,18 +61,18 @@ def visits() -> pa.Table:
     )
 
 
-def cast(table: pa.Table, column: str, name: str, kind: pa.DataType) -> pa.Table:
+def with_type(table: pa.Table, column: str, name: str, kind: pa.DataType) -> pa.Table:
     """Return the table with a column of another type."""
-    held = table[column]
+    entries = table[column]
     if name == "text of floats":
-        made = pa.array([f"{number}.0" for number in held.to_pylist()])
+        converted = pa.array([f"{number}.0" for number in entries.to_pylist()])
     elif pa.types.is_dictionary(kind):
-        made = held.cast(kind.value_type).dictionary_encode()
+        converted = entries.cast(kind.value_type).dictionary_encode()
     elif pa.types.is_decimal(kind) or pa.types.is_floating(kind):
-        made = held.cast(pa.int64()).cast(kind)
+        converted = entries.cast(pa.int64()).cast(kind)
     else:
-        made = held.cast(kind)
-    return table.set_column(table.schema.get_field_index(column), column, made)
+        converted = entries.cast(kind)
+    return table.set_column(table.schema.get_field_index(column), column, converted)
 
 
 def answer(frame: Any, keys: tuple[Any, ...] = (0, 1, 2, 3), unit: Unit = UNIT) -> Tally:
@@ -89,36 +89,36 @@ FRAMES: dict[str, Any] = {
 
 @pytest.mark.parametrize("engine", FRAMES)
 def test_the_type_of_an_id_changes_nothing(engine: str) -> None:
-    table, make = visits(), FRAMES[engine]
+    table, make = make_visits(), FRAMES[engine]
     expected = answer(make(table))
     labels = holders(make(table), "city", UNIT)
     for name, kind in every_nth_case(4, NUMBERS.items()):
-        frame = make(cast(table, "who", name, kind))
+        frame = make(with_type(table, "who", name, kind))
         unit = replace(UNIT, text=("who",)) if "text" in name else UNIT
         assert_same(answer(frame, unit=unit), expected)
-        again = holders(frame, "city", unit)
-        assert dict(zip(again.keys, again.persons, strict=True)) == dict(
+        repeated = holders(frame, "city", unit)
+        assert dict(zip(repeated.keys, repeated.persons, strict=True)) == dict(
             zip(labels.keys, labels.persons, strict=True)
         )
 
 
 @pytest.mark.parametrize("engine", FRAMES)
 def test_the_type_of_a_value_changes_nothing(engine: str) -> None:
-    table, make = visits(), FRAMES[engine]
+    table, make = make_visits(), FRAMES[engine]
     expected = answer(make(table))
     for name, kind in every_nth_case(4, NUMBERS.items()):
         if "text" not in name and name != "dictionary":
-            assert_same(answer(make(cast(table, "x", name, kind))), expected)
+            assert_same(answer(make(with_type(table, "x", name, kind))), expected)
 
 
 @pytest.mark.parametrize("engine", FRAMES)
 def test_the_type_of_a_group_changes_neither_counts_nor_labels(engine: str) -> None:
-    """Text of floats has other labels: 7.0 as text is not the number 7."""
-    table, make = visits(), FRAMES[engine]
+    """Text of floats has different labels: the text 7.0 is not the number 7."""
+    table, make = make_visits(), FRAMES[engine]
     expected = answer(make(table))
     labels = holders(make(table), "city", UNIT)
     for name, kind in every_nth_case(4, NUMBERS.items()):
-        frame = make(cast(table, "city", name, kind))
+        frame = make(with_type(table, "city", name, kind))
         if name.startswith("decimal"):
             with pytest.raises(ArgumentError, match="not grouped by"):
                 answer(frame)
@@ -127,15 +127,15 @@ def test_the_type_of_a_group_changes_neither_counts_nor_labels(engine: str) -> N
         keys = tuple(written) if "text" in name else (0, 1, 2, 3)
         assert_same(answer(frame, keys), expected)
         if name != "text of floats":
-            again = holders(frame, "city", UNIT)
-            assert dict(zip(again.keys, again.persons, strict=True)) == dict(
+            repeated = holders(frame, "city", UNIT)
+            assert dict(zip(repeated.keys, repeated.persons, strict=True)) == dict(
                 zip(labels.keys, labels.persons, strict=True)
             )
 
 
 @pytest.mark.parametrize("engine", FRAMES)
 def test_the_unit_of_a_time_changes_nothing(engine: str) -> None:
-    table, make = visits(), FRAMES[engine]
+    table, make = make_visits(), FRAMES[engine]
     days = pa.array([DAYS[n] for n in table["city"].to_pylist()])
     born = pa.array([date(1970, 1, 1) + timedelta(days=n) for n in table["who"].to_pylist()])
     table = table.set_column(0, "who", born).set_column(1, "city", days)
@@ -143,8 +143,8 @@ def test_the_unit_of_a_time_changes_nothing(engine: str) -> None:
     labels = sorted(holders(make(table), "city", UNIT).keys)
     assert labels == [day.isoformat() for day in DAYS]
     for name, kind in every_nth_case(3, TIMES.items()):
-        assert_same(answer(make(cast(table, "who", name, kind)), tuple(DAYS[:4])), expected)
-        frame = make(cast(table, "city", name, kind))
+        assert_same(answer(make(with_type(table, "who", name, kind)), tuple(DAYS[:4])), expected)
+        frame = make(with_type(table, "city", name, kind))
         keys = tuple(DAYS[:4]) if name != "text" else tuple(map(date.isoformat, DAYS[:4]))
         assert_same(answer(frame, keys), expected)
         assert sorted(holders(frame, "city", UNIT).keys) == labels
@@ -152,9 +152,9 @@ def test_the_unit_of_a_time_changes_nothing(engine: str) -> None:
 
 @pytest.mark.parametrize("engine", FRAMES)
 def test_the_zone_of_an_id_changes_nothing(engine: str) -> None:
-    """Polars has no zones that are offsets."""
+    """Polars has no time zones given as offsets."""
     zones = ["UTC", "Asia/Kolkata", *["-03:30"] * (engine != "Polars")]
-    table, make = visits(), FRAMES[engine]
+    table, make = make_visits(), FRAMES[engine]
     start = datetime(2024, 2, 25, 10, 30, tzinfo=UTC)
     instants = [start + timedelta(minutes=n) for n in table["who"].to_pylist()]
     in_utc = table.set_column(0, "who", pa.array(instants, pa.timestamp("us", "UTC")))
@@ -165,13 +165,13 @@ def test_the_zone_of_an_id_changes_nothing(engine: str) -> None:
 
 
 def test_the_order_of_rows_changes_nothing() -> None:
-    table = visits()
+    table = make_visits()
     order = np.random.default_rng().permutation(SIZE)
     assert_same(answer(table.take(order)), answer(table))
 
 
-def test_rows_are_not_favoured_for_their_value() -> None:
-    """Each of two values of a person counts as often: the counts are binomial, at 6 deviations."""
+def test_rows_are_chosen_independently_of_their_value() -> None:
+    """Each of two values of a person is equally likely. The limit is 6 standard deviations."""
     people = 20_000
     rows = duckdb.sql(
         "SELECT $first + i AS who, v::DOUBLE AS x FROM range($people) a(i), range(2) b(v)",
@@ -192,10 +192,10 @@ def test_an_id_that_a_float_may_have_rounded_is_refused(engine: str) -> None:
     for who in every_nth_case(3, INEXACT):
         columns = {"who": [1.0, 2.0, who], "city": [1, 1, 1], "x": [1, 1, 1]}
         frame = FRAMES[engine](pa.table(columns))
-        with pytest.raises(ArgumentError, match=r"'who' holds floats.*whole numbers") as refused:
+        with pytest.raises(ArgumentError, match=r"'who' holds floats.*whole numbers") as raised:
             answer(frame)
-        assert "whole numbers below" in str(refused.value), who
-        assert "dtype={'who': str}" in str(refused.value)
+        assert "whole numbers below" in str(raised.value), who
+        assert "dtype={'who': str}" in str(raised.value)
         with pytest.raises(ArgumentError, match="'who' holds floats"):
             holders(frame, "city", UNIT)
         with pytest.raises(ArgumentError, match="'who' holds floats"):
@@ -207,8 +207,8 @@ def test_the_largest_whole_ids_of_floats_are_taken() -> None:
         ids = pa.array([-largest, largest - 1, largest, largest, None, float("nan")], kind)
         frame = pa.table({"who": ids, "city": [1] * 6, "x": [1] * 6})
         unit = Unit(("who",), without_id="own")
-        (counted,) = tally(frame, Plan((Rows(),), unit=unit)).answers
-        assert int(counted) == 3 + 2  # type: ignore[arg-type]
+        (counts,) = tally(frame, Plan((Rows(),), unit=unit)).answers
+        assert int(counts) == 3 + 2  # type: ignore[arg-type]
         beyond = pa.table({"who": pa.array([largest + 1], kind), "city": [1], "x": [1]})
         with pytest.raises(ArgumentError, match="whole numbers below"):
             tally(beyond, Plan((Rows(),), unit=unit))
@@ -219,18 +219,18 @@ def test_rows_of_other_groups_may_have_any_id() -> None:
     assert answer(frame, (1,)).answers[0].tolist() == [1]  # type: ignore[union-attr]
 
 
-# Discovery refuses before anything is paid ---------------------------------------------------
+# Discovery raises before any budget is spent ------------------------------------------------------
 
 
 def test_groups_of_every_size_of_integer_are_discovered_and_found_again() -> None:
     keys = [0, 2**53 + 1, 2**63, 2**64 - 1]
     table = pa.table({"who": [1, 2, 3, 4], "city": pa.array(keys, pa.uint64())})
     for make in FRAMES.values():
-        held = holders(make(table), "city", Unit(("who",)))
-        assert sorted(held.keys, key=int) == [str(key) for key in keys]
-        by = (Grouping("city", tuple(held.keys), discovered=True),)
-        (counted,) = tally(make(table), Plan((Rows(),), by, unit=Unit(("who",)))).answers
-        assert np.asarray(counted).tolist() == [1, 1, 1, 1]
+        groups = holders(make(table), "city", Unit(("who",)))
+        assert sorted(groups.keys, key=int) == [str(key) for key in keys]
+        by = (Grouping("city", tuple(groups.keys), discovered=True),)
+        (counts,) = tally(make(table), Plan((Rows(),), by, unit=Unit(("who",)))).answers
+        assert np.asarray(counts).tolist() == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -249,14 +249,14 @@ def test_groups_that_cannot_be_declared_are_refused(engine: str, column: Any) ->
         holders(FRAMES[engine](pa.table({"city": column})), "city", None)
 
 
-def test_ids_of_128_bits_stay_apart() -> None:
+def test_ids_of_128_bits_stay_different() -> None:
     """Arrow has no such integers: they are compared as text."""
     ids = pl.Series([2**64, 2**64 + 1, 2**64, 7], dtype=pl.Int128)
-    (counted,) = tally(pl.DataFrame({"who": ids}), Plan((Rows(),), unit=Unit(("who",)))).answers
-    assert int(counted) == 3  # type: ignore[arg-type]
+    (counts,) = tally(pl.DataFrame({"who": ids}), Plan((Rows(),), unit=Unit(("who",)))).answers
+    assert int(counts) == 3  # type: ignore[arg-type]
 
 
-def test_a_missing_value_adds_nothing_to_a_persons_own_sum() -> None:
+def test_a_missing_value_adds_nothing_to_the_sum_of_a_person() -> None:
     own = Own("x", "sum", 1.0, 0, 10)
     frame = pa.table({"who": ["p", "p", "q"], "x": [2.0, None, None]})
     plan = Plan((Sums("x", 1.0, 0, 10),), missing="drop", unit=Unit(("who",), own=own))
@@ -264,7 +264,7 @@ def test_a_missing_value_adds_nothing_to_a_persons_own_sum() -> None:
     assert (int(sums.count), int(sums.total)) == (1, 2)  # type: ignore[union-attr]
 
 
-def test_one_text_that_is_no_number_is_an_error_in_a_persons_own_sum(tmp_path: Path) -> None:
+def test_text_that_is_not_a_number_is_an_error_in_the_sum_of_a_person(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("who,x\np,1\np,oops\nq,2\n")
     plan = Plan((Sums("x", 1.0, 0, 10),), unit=Unit(("who",), own=Own("x", "sum", 1.0, 0, 10)))

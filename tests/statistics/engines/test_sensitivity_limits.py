@@ -1,4 +1,4 @@
-"""What counts of a person who has exactly as many groups or rows as allowed, or one more."""
+"""The rows that count of a person with exactly the allowed groups or rows, or one more."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +31,7 @@ TEXT = IDS["text"]
 
 
 def count_rows(frame: Any, unit: Unit, cities: tuple[str, ...]) -> list[int]:
-    """Return how many rows count in each city."""
+    """Return the number of rows that count in each city."""
     by = (Grouping("city", cities),) if cities else ()
     (counts,) = tally(frame, Plan((Rows(),), by, unit=unit)).answers
     return list(np.atleast_1d(np.asarray(counts)).tolist())
@@ -42,7 +42,7 @@ def count_rows(frame: Any, unit: Unit, cities: tuple[str, ...]) -> list[int]:
 def test_a_person_in_one_group_more_than_allowed_counts_in_all_but_one(
     engine: str, max_groups: int
 ) -> None:
-    """There are as many declared groups as the person is in: max_groups + 1."""
+    """The person is in all declared groups, max_groups + 1."""
     cities = CITIES[: max_groups + 1]
     frame = FRAMES[engine](table([("p", city, 1.0) for city in cities], TEXT))
     counts = count_rows(frame, Unit(("who",), max_groups, 1), cities)
@@ -52,7 +52,7 @@ def test_a_person_in_one_group_more_than_allowed_counts_in_all_but_one(
 @pytest.mark.parametrize("engine", FRAMES)
 @pytest.mark.parametrize("max_groups", [1, 2, 4])
 def test_a_person_in_as_many_groups_as_allowed_counts_in_all(engine: str, max_groups: int) -> None:
-    """Whether that are all declared groups or not."""
+    """The claim holds with and without further declared groups."""
     rows = [("p", city, 1.0) for city in CITIES[:max_groups]]
     for cities in (CITIES[:max_groups], CITIES):
         counts = count_rows(FRAMES[engine](table(rows, TEXT)), Unit(("who",), max_groups), cities)
@@ -61,9 +61,9 @@ def test_a_person_in_as_many_groups_as_allowed_counts_in_all(engine: str, max_gr
 
 @cache
 def requests_of(neighbours: str, max_groups: int, cities: tuple[str, ...]) -> list[Request]:
-    """Return requests of all statistics, in these groups."""
-    made = requests(neighbours, max_groups, 3)
-    return [replace(request, groups={"city": cities}) for request in made]
+    """Return requests for all statistics in these groups."""
+    every_statistic = requests(neighbours, max_groups, 3)
+    return [replace(request, groups={"city": cities}) for request in every_statistic]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_one_group_too_many_moves_no_statistic_beyond_its_sensitivity(
 ) -> None:
     """One person has the most rows, of the largest or the smallest value, in max_groups + 1 groups.
 
-    Their neighbour is nobody, or somebody whose rows all have the other value.
+    The neighbouring data has no such person, or one whose rows all have the other value.
     """
     cities, frame = CITIES[: max_groups + 1], FRAMES[engine]
     for value, other_value in sample_cases(((3.0, -2.0), (-2.0, 3.0)), 1):
@@ -93,9 +93,9 @@ def test_one_group_too_many_moves_no_statistic_beyond_its_sensitivity(
 @pytest.mark.parametrize("engine", FRAMES)
 def test_a_person_in_one_discovered_group_too_many_is_counted_in_all_but_one(engine: str) -> None:
     frame = FRAMES[engine](table([("p", city, 1.0) for city in "abc"], TEXT))
-    for max_groups, counted in ((2, 2), (3, 3), (4, 3)):
-        found = holders(frame, "city", Unit(("who",), max_groups))
-        assert found.persons.tolist() == [1] * counted
+    for max_groups, expected in ((2, 2), (3, 3), (4, 3)):
+        discovered = holders(frame, "city", Unit(("who",), max_groups))
+        assert discovered.persons.tolist() == [1] * expected
 
 
 @pytest.mark.parametrize("engine", FRAMES)

@@ -1,4 +1,4 @@
-"""Ids in SQLite: what the database calls equal is one person, or is refused."""
+"""Ids that SQLite treats as equal are one person, or are refused."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.tally_reference import assert_same
-from support.tally_reference import tally as reference
+from support.tally_reference import tally as reference_tally
 
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics import Question, Request, publish
@@ -19,25 +19,25 @@ SECRET = "4711-secret"  # noqa: S105 - what no error may show
 PERSON = Plan((Rows(),), unit=Unit(("who",)))
 
 
-def visits(folder: Path, declared: str, ids: Sequence[Any], *statements: str) -> Files:
+def write_visits(folder: Path, declared: str, ids: Sequence[Any], *statements: str) -> Files:
     """Write a table of visits with a column `who`."""
     path = folder / "visits.db"
     path.unlink(missing_ok=True)
     with closing(sqlite3.connect(path)) as database, database:
         database.create_collation("mine", lambda a, b: (a > b) - (a < b))
         database.execute(f"CREATE TABLE visits (who {declared})")
-        database.executemany("INSERT INTO visits VALUES (?)", [(one,) for one in ids])
+        database.executemany("INSERT INTO visits VALUES (?)", [(entry,) for entry in ids])
         for statement in statements:
             database.execute(statement)
     return Files(path, table="visits")
 
 
-def persons(source: Files) -> int:
+def count_persons(source: Files) -> int:
     """Count the persons, each of whom adds one row."""
     return int(tally(source, PERSON).answers[0])  # type: ignore[arg-type]
 
 
-def error_of(source: Files, *, discovered: bool = False) -> str:
+def error_message(source: Files, *, discovered: bool = False) -> str:
     with pytest.raises(ArgumentError) as raised:
         holders(source, "who", None) if discovered else tally(source, PERSON)
     assert SECRET not in str(raised.value)
@@ -54,19 +54,24 @@ def error_of(source: Files, *, discovered: bool = False) -> str:
         ("TEXT COLLATE mine", "another program", 'lower("who")'),
     ],
 )
-def test_a_column_that_calls_different_texts_equal_is_refused_by_its_schema(
+def test_a_column_whose_collation_merges_texts_is_refused_by_its_schema(
     tmp_path: Path, declared: str, collation: str, instead: str, *, discovered: bool
 ) -> None:
-    words = error_of(visits(tmp_path, declared, []), discovered=discovered)
-    assert collation in words
-    assert f"Make a view with one spelling for each value, such as {instead}" in words
+    message = error_message(write_visits(tmp_path, declared, []), discovered=discovered)
+    assert collation in message
+    assert f"Make a view with one spelling for each value, such as {instead}" in message
 
 
 def test_an_index_does_not_hide_the_collation_of_its_column(tmp_path: Path) -> None:
     index = "CREATE INDEX by_who ON visits (who COLLATE BINARY)"
-    assert "NOCASE" in error_of(visits(tmp_path, "TEXT COLLATE NOCASE", ["a", "A"], index))
+    assert "NOCASE" in error_message(
+        write_visits(tmp_path, "TEXT COLLATE NOCASE", ["a", "A"], index)
+    )
     assert (
-        persons(visits(tmp_path, "TEXT", ["a", "A", "a"], index.replace("BINARY", "NOCASE"))) == 2
+        count_persons(
+            write_visits(tmp_path, "TEXT", ["a", "A", "a"], index.replace("BINARY", "NOCASE"))
+        )
+        == 2
     )
 
 
@@ -80,20 +85,20 @@ def test_an_index_does_not_hide_the_collation_of_its_column(tmp_path: Path) -> N
         ("who COLLATE BINARY", False),
     ],
 )
-def test_the_view_that_an_error_asks_for_is_taken(
+def test_the_view_that_an_error_proposes_is_accepted(
     tmp_path: Path, column: str, *, is_refused: bool
 ) -> None:
     """SQLite keeps the collation of a column through a view and a cast."""
     view = f"CREATE VIEW persons AS SELECT {column} AS who FROM visits"  # noqa: S608 - ours
     ids = ["ann", "ANN", "Bob"]
-    source = visits(tmp_path, "TEXT COLLATE NOCASE", ids, view)
+    source = write_visits(tmp_path, "TEXT COLLATE NOCASE", ids, view)
     with closing(sqlite3.connect(source.names[0])) as database:
-        counted = database.execute("SELECT count(DISTINCT who) FROM persons").fetchone()[0]
+        distinct = database.execute("SELECT count(DISTINCT who) FROM persons").fetchone()[0]
     by_view = Files(source.names[0], table="persons")
     if is_refused:
-        assert "NOCASE" in error_of(by_view)
+        assert "NOCASE" in error_message(by_view)
     else:
-        assert persons(by_view) == counted
+        assert count_persons(by_view) == distinct
 
 
 @pytest.mark.parametrize("declared", ["", "BLOB", "NUMERIC", "TEXT", "INTEGER", "DATE"])
@@ -106,19 +111,19 @@ def test_the_view_that_an_error_asks_for_is_taken(
         ["2024-02-29", "2024-03-01", "2024-02-29"],
     ],
 )
-def test_each_id_is_the_person_that_sqlite_calls_it(
+def test_ids_are_equal_exactly_if_sqlite_says_so(
     tmp_path: Path, declared: str, ids: list[Any]
 ) -> None:
-    """Each is counted as the database counts it, or refused because entries are of two types."""
-    source = visits(tmp_path, declared, ids)
+    """Ids are counted as the database counts them, or refused if entries have two types."""
+    source = write_visits(tmp_path, declared, ids)
     with closing(sqlite3.connect(source.names[0])) as database:
         query = "SELECT count(DISTINCT who) FROM visits WHERE length(CAST(who AS BLOB)) > 0"
         (distinct,) = database.execute(query).fetchone()
         types = {kind for (kind,) in database.execute("SELECT DISTINCT typeof(who) FROM visits")}
-    missing = sum(one in {None, ""} for one in ids)
+    missing = sum(entry in {None, ""} for entry in ids)
     own = Plan((Rows(),), unit=Unit(("who",), without_id="own"))
     if len(types - {"null"}) > 1 or (declared == "INTEGER" and "integer" not in types):
-        assert "of column 'who' is " in error_of(source)
+        assert "of column 'who' is " in error_message(source)
     else:
         assert int(tally(source, own).answers[0]) == distinct + missing  # type: ignore[arg-type]
 
@@ -140,38 +145,38 @@ def test_each_id_is_the_person_that_sqlite_calls_it(
 def test_ids_of_two_types_are_refused_with_the_row(
     tmp_path: Path, declared: str, ids: list[Any], row: int, instead: str
 ) -> None:
-    words = error_of(visits(tmp_path, declared, ids))
-    assert words.startswith(f"Row {row} of column 'who' is ")
-    assert f"make a view with {instead}" in words
+    message = error_message(write_visits(tmp_path, declared, ids))
+    assert message.startswith(f"Row {row} of column 'who' is ")
+    assert f"make a view with {instead}" in message
 
 
 @pytest.mark.parametrize("discovered", [False, True])
-def test_text_that_is_not_utf8_is_not_taken_for_its_escape(
+def test_text_that_is_not_utf8_is_not_confused_with_its_escape(
     tmp_path: Path, *, discovered: bool
 ) -> None:
     invalid = "INSERT INTO visits SELECT CAST(x'ff' AS TEXT)"
-    source = visits(tmp_path, "TEXT", ["\\xff"], invalid)
-    words = error_of(source, discovered=discovered)
-    assert words.startswith("Row 2 of column 'who' is text that is not UTF-8")
-    assert 'make a view with hex("who")' in words
+    source = write_visits(tmp_path, "TEXT", ["\\xff"], invalid)
+    message = error_message(source, discovered=discovered)
+    assert message.startswith("Row 2 of column 'who' is text that is not UTF-8")
+    assert 'make a view with hex("who")' in message
 
 
-def test_discovered_groups_are_the_ones_that_rows_are_then_counted_in(tmp_path: Path) -> None:
-    """At epsilon 10,000 noise moves a count with a probability below 1e-300."""
+def test_rows_are_counted_in_the_groups_that_were_discovered(tmp_path: Path) -> None:
+    """At epsilon 10,000, noise changes a count with a probability below 1e-300."""
     question = Question(["count"], by=("who",))
     request = Request(1e4, [question], {"who": "discover"}, delta=1e-6)
-    for declared, held in (("", [7] * 50 + [8] * 60), ("TEXT", ["7"] * 50 + ["07"] * 60)):
-        found = publish(visits(tmp_path, declared, held), request)
-        assert sorted(row["value"] for row in found.rows()) == [50, 60]
+    for declared, ids in (("", [7] * 50 + [8] * 60), ("TEXT", ["7"] * 50 + ["07"] * 60)):
+        release = publish(write_visits(tmp_path, declared, ids), request)
+        assert sorted(row["value"] for row in release.rows()) == [50, 60]
     mixtures: list[list[Any]] = [[7, 7.0], [7, "7"], [b"7"]]
     for mixture in mixtures:
-        words = error_of(visits(tmp_path, "", mixture), discovered=True)
-        assert "entries must be all text or all integers" in words
+        message = error_message(write_visits(tmp_path, "", mixture), discovered=True)
+        assert "entries must be all text or all integers" in message
 
 
 def test_values_and_declared_groups_may_be_of_any_type(tmp_path: Path) -> None:
-    source = visits(tmp_path, "COLLATE NOCASE", ["1", 1, 1.0, b"1", None, "", 2])
+    source = write_visits(tmp_path, "COLLATE NOCASE", ["1", 1, 1.0, b"1", None, "", 2])
     plan = Plan((Sums("who", 1.0, 0, 5), Rows()), missing="drop")
-    assert_same(tally(source, plan), reference({"who": [1, 1, 1, 1, None, None, 2]}, plan))
+    assert_same(tally(source, plan), reference_tally({"who": [1, 1, 1, 1, None, None, 2]}, plan))
     (rows,) = tally(source, Plan((Rows(),), (Grouping("who", ("1", "2")),))).answers
     assert rows.tolist() == [3, 1]  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Plans answered where the data is, by the engine that holds it."""
+"""Answer plans in the engine that holds the data."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -15,16 +15,16 @@ __all__ = ["Files", "Holders", "holders", "tally", "tally_all"]
 def tally(
     source: object, plan: Plan, *, progress: Callable[[float], object] | None = None
 ) -> Tally:
-    """Answer a plan: exact integers, the same ones whichever engine computes them.
+    """Answer a plan with exact integers, which are the same in every engine.
 
     Parameters
     ----------
     source
         A pandas, Polars (eager or lazy), Arrow, DuckDB, PySpark or Dask frame, or `Files`.
     plan
-        What is asked.
+        The questions, groups and privacy unit.
     progress
-        Called with numbers from 0 to 1 while files are read; frames are silent.
+        Called with numbers from 0 to 1 while files are read. Frames do not call it.
 
     Examples
     --------
@@ -42,14 +42,14 @@ def tally(
 def tally_all(
     source: object, plans: Sequence[Plan], *, progress: Callable[[float], object] | None = None
 ) -> list[Tally]:
-    """Answer several plans, with other groups for one, in one scan of the data.
+    """Answer several plans, each with its groups, in one scan of the data.
 
     Parameters
     ----------
     source, progress
-        As of `tally`.
+        As for `tally`.
     plans
-        What is asked.
+        The plans to answer.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def tally_all(
     >>> from dpnoise.statistics.plan import Grouping, Plan, Rows
     >>> people = polars.DataFrame({"city": ["cork", "dublin", "cork"]})
     >>> plans = [Plan((Rows(),)), Plan((Rows(),), (Grouping("city", ("cork", "dublin")),))]
-    >>> [one.answers[0].tolist() for one in tally_all(people, plans)]
+    >>> [tally.answers[0].tolist() for tally in tally_all(people, plans)]
     [3, [2, 1]]
     """
     if not plans:
@@ -76,11 +76,11 @@ def holders(
     text: Collection[str] = (),
     progress: Callable[[float], object] | None = None,
 ) -> Holders:
-    """Return the groups of a column with how many persons each has: exact, and not private.
+    """Return the groups of a column and the exact number of persons in each. It is not private.
 
-    Of each person `max_groups` groups count. Rows without a group are left out. Without a unit
-    every row is a person. `text` has the columns of a frame that are declared to be text.
-    `progress` is that of `tally`.
+    At most `max_groups` groups of each person count. Rows without a group are left out. Without a
+    unit, every row is a person. `text` lists the columns of a frame that are declared to be text.
+    `progress` is the same as for `tally`.
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""The exact arithmetic of values: expressions of a row, and the answers that their sums give.
+"""Exact arithmetic: the expressions of each row, and the answers computed from their sums.
 
-A number counts as the float64 nearest to it, whatever type its column has: a reader may turn the
+A number counts as the float64 nearest to it, whatever type its column has. A reader may turn the
 integers of a column into floats because of one row. That float x counts as q = floor(x/grid + 1/2).
-The grid is a power of two, so y = x/grid is exact, but y + 1/2 would round; instead
+The grid is a power of two, so y = x/grid is exact, but y + 1/2 would round. Therefore we compute
 q = floor((floor(2y) + 1)/2), where every step is exact up to 2^52.
 
-A row without a value counts as 0, clamped like any other; answers leave such rows out again.
+A row without a value counts as 0, clamped like any other value. The answers subtract such rows.
 """
 
 from bisect import bisect_right
@@ -30,14 +30,14 @@ else:
     nw = import_extra("narwhals", "engines")
 
 
-ROWS: Final = "rows"  # The column of a result that has the number of rows.
-_ALL_EXACT: Final = 2**53  # Up to here every integer is a float.
-_ALL_EXACT_SINGLE: Final = 2**24  # Up to here every integer is a float of 32 bits.
-_FEW_EDGES: Final = 33  # With more, a search is quicker than a comparison with each.
-_LONGEST_EXACT: Final = 15  # Digits of a decimal whose digits and scale are floats.
+ROWS: Final = "rows"  # The column of a result with the number of rows.
+_EXACT_LIMIT_64: Final = 2**53  # Float64 represents every integer up to here.
+_EXACT_LIMIT_32: Final = 2**24  # Float32 represents every integer up to here.
+_MAX_FLAGGED_EDGES: Final = 33  # With more edges, bisection is faster than one flag per edge.
+_MAX_EXACT_DIGITS: Final = 15  # The digits and the scale of such decimals are exact.
 WIDEST: Final = (nw.Int128, nw.UInt128)
 FLOATS: Final = (nw.Float32, nw.Float64)
-_LIMITS: Final[dict[type["DType"], tuple[int, int]]] = {
+_INTEGER_LIMITS: Final[dict[type["DType"], tuple[int, int]]] = {
     getattr(nw, f"{sign}Int{bits}"): (0, 2**bits - 1)
     if sign
     else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
@@ -47,22 +47,22 @@ _LIMITS: Final[dict[type["DType"], tuple[int, int]]] = {
 
 
 def limits(dtype: "DType") -> tuple[int, int] | None:
-    """Return the least and the most of a type of integers; None for other types."""
-    return _LIMITS.get(dtype.base_type())
+    """Return the smallest and largest value of an integer type; None for other types."""
+    return _INTEGER_LIMITS.get(dtype.base_type())
 
 
 def exact_limit(dtype: "DType") -> int:
-    """Return the magnitude below which whole numbers in a column of floats were not rounded."""
-    return _ALL_EXACT_SINGLE if dtype == nw.Float32 else _ALL_EXACT
+    """Return the magnitude below which a float column holds whole numbers unrounded."""
+    return _EXACT_LIMIT_32 if dtype == nw.Float32 else _EXACT_LIMIT_64
 
 
 def kind_of(dtype: "DType") -> str:
-    """Return a type as errors name it: without the categories that an enumeration lists."""
+    """Return the name of a type for errors, without the categories of an enumeration."""
     return getattr(dtype, "__name__", type(dtype).__name__)
 
 
 def check_numbers(name: str, dtype: "DType") -> None:
-    """Raise unless a column of this type holds numbers."""
+    """Raise unless columns of this type hold numbers."""
     numbers = {*FLOATS, nw.Boolean, nw.Decimal, *WIDEST}
     if limits(dtype) is None and dtype.base_type() not in numbers:
         raise ArgumentError(
@@ -72,21 +72,21 @@ def check_numbers(name: str, dtype: "DType") -> None:
 
 
 def is_present(column: "nw.Expr", dtype: "DType") -> "nw.Expr":
-    """Tell whether a row has a value: neither null nor NaN."""
-    there = ~column.is_null()
-    return there & ~column.is_nan() if dtype in FLOATS else there
+    """Return an expression that is true where a row has a value, neither null nor NaN."""
+    is_not_null = ~column.is_null()
+    return is_not_null & ~column.is_nan() if dtype in FLOATS else is_not_null
 
 
-def filled(column: "nw.Expr", dtype: "DType", *, divides_decimals: bool) -> "nw.Expr":
-    """Return the float64 nearest to each number, 0 where it is missing; -0.0 becomes 0.0.
+def fill_missing(column: "nw.Expr", dtype: "DType", *, divides_decimals: bool) -> "nw.Expr":
+    """Convert each number to the nearest float64, and missing ones to 0; -0.0 becomes 0.0.
 
-    `divides_decimals` says that an engine divides digits by a power of ten, and so rounds once.
-    Others multiply by a power of 1/10, which is rounded.
+    `divides_decimals` is true for engines that divide the digits of a decimal by a power of ten,
+    which rounds once. Other engines multiply by a power of 1/10, which is itself rounded.
     """
-    is_short = isinstance(dtype, nw.Decimal) and dtype.precision <= _LONGEST_EXACT
+    is_short = isinstance(dtype, nw.Decimal) and dtype.precision <= _MAX_EXACT_DIGITS
     number = column
     if dtype in WIDEST or (dtype == nw.Decimal and not (divides_decimals and is_short)):
-        number = column.cast(nw.String)  # Engines would round twice.
+        number = column.cast(nw.String)  # A direct cast would round twice.
     elif dtype == nw.Boolean:
         number = column.cast(nw.Int64)
     floats = number.cast(nw.Float64) + 0.0
@@ -94,7 +94,7 @@ def filled(column: "nw.Expr", dtype: "DType", *, divides_decimals: bool) -> "nw.
 
 
 def clamped(value: "nw.Expr", ask: Sums | Cells) -> "nw.Expr":
-    """Return q of a value."""
+    """Return q of a value, the clamped number of grid steps."""
     least, most = nw.lit(2.0 * ask.least), nw.lit(2.0 * ask.most)
     # In DuckDB, narwhals's `clip` takes longer.
     inside = nw.max_horizontal(nw.min_horizontal(value * (2.0 / ask.grid), most), least)
@@ -103,28 +103,33 @@ def clamped(value: "nw.Expr", ask: Sums | Cells) -> "nw.Expr":
 
 @dataclass
 class Expressions:
-    """The columns that a query makes in three steps, by their names.
+    """The columns that a query computes in three steps, by name.
 
-    Each step may use the names of those before: engines compute a name once.
+    Each step may use the names of earlier steps, so that an engine computes each of them once.
     """
 
-    chosen: dict[str, "nw.Expr"] = field(default_factory=dict)  # Keys, values, ids and flags.
-    wholes: dict[str, "nw.Expr"] = field(default_factory=dict)  # Values in whole grids.
-    summed: dict[str, "nw.Expr"] = field(default_factory=dict)  # What is added up.
-    codes: dict[str, "nw.Expr"] = field(default_factory=dict)  # What is counted by value.
-    wide: set[str] = field(default_factory=set)  # The sums that may be larger than 64 bits.
+    chosen: dict[str, "nw.Expr"] = field(
+        default_factory=dict
+    )  # Step 1: keys, values, ids and flags.
+    wholes: dict[str, "nw.Expr"] = field(
+        default_factory=dict
+    )  # Step 2: values as numbers of grid steps.
+    # Step 3: columns to sum, and columns of cell numbers to count.
+    summed: dict[str, "nw.Expr"] = field(default_factory=dict)
+    codes: dict[str, "nw.Expr"] = field(default_factory=dict)
+    wide: set[str] = field(default_factory=set)  # Columns with sums that may exceed 64 bits.
 
 
 @dataclass(frozen=True)
 class Grouped:
-    """A result of a query: sums by group, or by group and cell."""
+    """The result of a query: sums by group, or by group and cell."""
 
     table: "DataFrame"
-    places: Integers  # The group of each row, as its place in an array of `shape` made flat.
+    places: Integers  # The group of each row, as an index into a flat array of `shape`.
     shape: tuple[int, ...]
 
     def integers(self, name: str) -> Array:
-        """Return sums as an array, of Python's integers if they may be larger than 64 bits."""
+        """Return sums as an array, with Python integers if they may exceed 64 bits."""
         column = self.table[name]
         is_narrow = column.dtype.is_integer() and column.dtype != nw.Int128
         if is_narrow and len(column) > 1:
@@ -134,22 +139,23 @@ class Grouped:
         return np.array(entries, dtype=np.int64 if is_narrow else object)
 
     def by_group(self, name: str) -> Array:
-        """Return a column added up in an array of all groups."""
+        """Sum a column by group, in an array of all groups."""
         column = self.integers(name)
-        added = np.zeros(self.shape, dtype=column.dtype)
-        np.add.at(added.reshape(-1), self.places, column)
-        return added
+        totals = np.zeros(self.shape, dtype=column.dtype)
+        np.add.at(totals.reshape(-1), self.places, column)
+        return totals
 
 
-Results = Mapping[str | None, Grouped]  # The sums under None, the counts of cells under their code.
+Results = Mapping[str | None, Grouped]  # None has the sums, each code the counts of its cells.
 
 
 @dataclass(frozen=True)
 class AskColumns:
     """The columns that answer an ask.
 
-    Those of a sum and of its squares; or flags of values at or above each edge, for the last one
-    above it; or one with the cell of each row.
+    `summed` has the columns of a sum and of its squares. For edges it has a flag for each edge: 1
+    where the value is at or above it (for the last edge: above it). `code` has the cell of each
+    row.
     """
 
     ask: Sums | Cells | Edges
@@ -157,17 +163,17 @@ class AskColumns:
     code: str | None = None
 
     def answer(self, results: Results, count: Integers, missing: Integers) -> Sum | Integers:
-        """Return the sum of the values that are there, or how many are in each cell."""
-        ask, added = self.ask, [results[None].by_group(name) for name in self.summed]
+        """Return the sum of the values that are not missing, or the count of each cell."""
+        ask, totals = self.ask, [results[None].by_group(name) for name in self.summed]
         if isinstance(ask, Sums):
             zero = min(max(0, ask.least), ask.most)
             present = [
                 np.asarray(total.astype(object) - missing.astype(object) * zero**power)
-                for power, total in enumerate(added, start=1)
+                for power, total in enumerate(totals, start=1)
             ]
             return Sum(count, present[0], present[1] if ask.squares else None)
         if self.code is None:
-            counts = np.stack([low - high for low, high in pairwise(added)], axis=-1)
+            counts = np.stack([low - high for low, high in pairwise(totals)], axis=-1)
         else:
             counts = self._cell_counts(results[self.code], self.code)
         zero_cell = _cell_of_zero(ask)
@@ -176,7 +182,7 @@ class AskColumns:
         return counts
 
     def _cell_counts(self, result: Grouped, code: str) -> Integers:
-        """Count the rows of each cell. A last cell has those outside, and is left out."""
+        """Count the rows of each cell. The last cell holds the rows outside, and is dropped."""
         cells = cells_of(self.ask) + 1  # type: ignore[arg-type]  # Sums have no code.
         counts = np.zeros((*result.shape, cells), dtype=np.int64)
         places = result.places * cells + result.integers(code)
@@ -185,42 +191,42 @@ class AskColumns:
 
 
 def add_ask(
-    made: Expressions, name: str, ask: Sums | Cells | Edges, column: "nw.Expr"
+    expressions: Expressions, name: str, ask: Sums | Cells | Edges, column: "nw.Expr"
 ) -> AskColumns:
-    """Add what an ask needs of a column, under names that begin with `name`."""
+    """Add the expressions that an ask needs, under names that begin with `name`."""
     if isinstance(ask, Edges):
         *edges, last = ask.edges
         is_below = [*(column < edge for edge in edges), column <= last]
-        if len(is_below) <= _FEW_EDGES:
+        if len(is_below) <= _MAX_FLAGGED_EDGES:
             above = {f"{name}_{edge}": ~test for edge, test in enumerate(is_below)}
-            made.summed |= above
+            expressions.summed |= above
             return AskColumns(ask, tuple(above))
         cells = len(edges)
-        made.codes[name] = _bisected(is_below, [cells, *range(cells), cells])
+        expressions.codes[name] = _bisect(is_below, [cells, *range(cells), cells])
         return AskColumns(ask, code=name)
-    made.wholes[name], whole = clamped(column, ask), nw.col(name)
+    expressions.wholes[name], whole = clamped(column, ask), nw.col(name)
     if isinstance(ask, Cells):
         code = f"{name}_cell"
-        made.codes[code] = (whole - float(ask.least)).cast(nw.Int64)
+        expressions.codes[code] = (whole - float(ask.least)).cast(nw.Int64)
         return AskColumns(ask, code=code)
     powers = {f"{name}_total": whole} | ({f"{name}_square": whole * whole} if ask.squares else {})
-    made.summed |= {power: expression.cast(nw.Int64) for power, expression in powers.items()}
-    made.wide |= powers.keys()
+    expressions.summed |= {power: expression.cast(nw.Int64) for power, expression in powers.items()}
+    expressions.wide |= powers.keys()
     return AskColumns(ask, tuple(powers))
 
 
-def _bisected(tests: list["nw.Expr"], results: list[int]) -> "nw.Expr":
-    """Return the result before the first test that is true, where all after it are true too."""
+def _bisect(tests: list["nw.Expr"], results: list[int]) -> "nw.Expr":
+    """Return the result at the index of the first true test. All tests after it are true."""
     if not tests:
         return nw.lit(results[0])
     middle = len(tests) // 2
-    lower = _bisected(tests[:middle], results[: middle + 1])
-    upper = _bisected(tests[middle + 1 :], results[middle + 1 :])
+    lower = _bisect(tests[:middle], results[: middle + 1])
+    upper = _bisect(tests[middle + 1 :], results[middle + 1 :])
     return nw.when(tests[middle]).then(lower).otherwise(upper)
 
 
 def _cell_of_zero(ask: Cells | Edges) -> int:
-    """Return the cell that a row without a value was counted in."""
+    """Return the cell in which a row without a value was counted."""
     if isinstance(ask, Cells):
         return min(max(0, ask.least), ask.most) - ask.least
     if not ask.edges[0] <= 0 <= ask.edges[-1]:

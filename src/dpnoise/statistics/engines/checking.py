@@ -1,4 +1,4 @@
-"""What a plan may ask: limits that keep every integer exact, and every answer small."""
+"""Check plans: limits keep every integer exact and every answer small."""
 
 import math
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from dpnoise.statistics.plan import Cells, Edges, Own, Plan, Rows, Sums, Unit
 MISSING: Final = ("error", "drop")
 WITHOUT_ID: Final = ("error", "own")
 OWN: Final = ("sum", "mean")
-_FARTHEST: Final = 2**51  # In grids: twice as much is still exact in a float.
-_FARTHEST_SQUARED: Final = 2**26  # Its square is 2^52.
-_EXTREME: Final = 2.0**960  # Of a grid: its products with bounds and 64-bit integers are floats.
+_FARTHEST: Final = 2**51  # In grid steps; twice this is still exact in a float.
+_FARTHEST_SQUARED: Final = 2**26  # In grid steps; its square is 2^52.
+_EXTREME: Final = 2.0**960  # The largest grid: products with bounds stay finite.
 _MOST_CELLS: Final = 2**16
 _MOST_EDGES: Final = 2**12
-_MOST_COUNTS: Final = 2**24  # Of all groups together.
+_MOST_COUNTS: Final = 2**24  # In all groups together.
 
 
 def check_plan(plan: Plan) -> None:
@@ -43,8 +43,8 @@ def check_plan(plan: Plan) -> None:
     if len(set(columns)) < len(columns):
         raise ArgumentError("A column must not be grouped by twice.")
     if plan.unit is not None:
-        asked = [ask.column for ask in plan.asks if not isinstance(ask, Rows)]
-        check_unit(plan.unit, columns, asked)
+        value_columns = [ask.column for ask in plan.asks if not isinstance(ask, Rows)]
+        check_unit(plan.unit, columns, value_columns)
     _check_size(plan)
 
 
@@ -54,7 +54,7 @@ def cells_of(ask: Cells | Edges) -> int:
 
 
 def check_unit(unit: Unit, grouped: Sequence[str], asked: Sequence[str]) -> None:
-    """Raise unless a unit can be told from groups and values, and bounds what a person adds."""
+    """Raise unless the columns and limits of a privacy unit are valid for a plan."""
     check_persons(unit.columns, grouped, asked)
     check_integer("max_groups", unit.max_groups, least=1)
     check_integer("max_rows", unit.max_rows, least=1)
@@ -69,16 +69,16 @@ def check_unit(unit: Unit, grouped: Sequence[str], asked: Sequence[str]) -> None
 
 
 def check_persons(columns: Sequence[str], grouped: Sequence[str], asked: Sequence[str]) -> None:
-    """Raise unless these columns can say who a person is: no groups and no values."""
+    """Raise unless these columns can identify a person: groups and values cannot."""
     if not columns or not all(columns) or len(set(columns)) < len(columns):
         raise ArgumentError(
             "person must name one or more columns that identify a person, each once."
         )
-    for what, others in (("grouped by", grouped), ("published", asked)):
+    for use, others in (("grouped by", grouped), ("published", asked)):
         for name in columns:
             if name in others:
                 raise ArgumentError(
-                    f"Column {name!r} says whose a row is, and cannot be {what} too. Take another."
+                    f"Column {name!r} identifies a person, and cannot be {use} too. Take another."
                 )
 
 
@@ -98,8 +98,8 @@ def _check_bounds(ask: Sums | Cells | Own) -> None:
 
 
 def _check_edges(ask: Edges) -> None:
-    rising = all(low < high for low, high in zip(ask.edges, ask.edges[1:], strict=False))
-    if len(ask.edges) < 2 or not rising:  # noqa: PLR2004 - a cell has two edges
+    is_increasing = all(low < high for low, high in zip(ask.edges, ask.edges[1:], strict=False))
+    if len(ask.edges) < 2 or not is_increasing:  # noqa: PLR2004 - a cell has two edges
         raise ArgumentError("edges must be two or more increasing numbers.")
     if cells_of(ask) > _MOST_EDGES:
         raise ArgumentError(
@@ -109,8 +109,8 @@ def _check_edges(ask: Edges) -> None:
 
 def _check_size(plan: Plan) -> None:
     groups = math.prod(len(grouping.keys) for grouping in plan.by)
-    binned = (ask for ask in plan.asks if isinstance(ask, Cells | Edges))
-    counts = groups * max(1, sum(cells_of(ask) for ask in binned))
+    with_cells = (ask for ask in plan.asks if isinstance(ask, Cells | Edges))
+    counts = groups * max(1, sum(cells_of(ask) for ask in with_cells))
     if counts > _MOST_COUNTS:
         raise ArgumentError(
             f"{groups:,} groups with all their cells are {counts:,} counts, and at most "

@@ -1,12 +1,12 @@
 """CSV: headers, dialects, compressed files and pipes.
 
-The header is the first line that is not empty. DuckDB reads rows in parallel, and notices if quoted
-line breaks mislead it. Then, and from the standard input, they come through a pipe, in order.
+The header is the first line that is not empty. DuckDB reads rows in parallel, and detects if quoted
+line breaks mislead it. In that case, and for the standard input, rows come in order from a pipe.
 
-Reading in order, DuckDB drops a last row whose quote is not closed, without a word. So a line is
-added to the end: after a complete row it is a comment, inside of quotes it is an error. DuckDB also
-takes the first line break of a file for the end of all its lines, even inside quotes. So the lines
-before the first row are written as empty ones, with the line end that rows have.
+When it reads in order, DuckDB silently drops a last row with an unclosed quote. Therefore we append
+a line. After a complete row it is a comment; inside quotes it is an error. DuckDB also assumes that
+all lines end like the first line break of a file, even if that one is inside quotes. Therefore the
+pipe starts with empty lines in place of the header, with the line end of the rows.
 """
 
 import csv
@@ -23,29 +23,29 @@ from typing import Any, Final
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
 from dpnoise.statistics.engines.sources import (
-    AS_THEY_ARE,
+    WITHOUT_HIVE,
     Opening,
     Source,
     UnreadableError,
     as_paths,
-    literal,
+    quote_text,
 )
 
-_LONGEST_HEADER: Final = 2**24  # Characters, the empty lines before it included.
-_LONGEST_LINE: Final = 2**24
+_MAX_HEADER_LENGTH: Final = 2**24  # Characters, including the empty lines before the header.
+_MAX_LINE_SIZE: Final = 2**24
 _CHUNK: Final = 2**20
 _COMMENT: Final = "\x01"
 _COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd"}
-_DECODERS: Final = {"utf-8": "utf-8-sig"}  # A byte order mark is not a part of the first name.
+_DECODERS: Final = {"utf-8": "utf-8-sig"}  # Keeps a byte order mark out of the first name.
 
 
 @dataclass(frozen=True)
 class _Header:
     """The names of the columns, and where the rows begin."""
 
-    text: io.TextIOWrapper  # The rows, with their line ends as they are.
+    text: io.TextIOWrapper  # The rows, with unchanged line ends.
     names: list[str]
-    blank_lines: int  # The empty lines before it.
+    blank_lines: int  # The empty lines before the header.
     lines: int  # All lines before the first row.
     line_end: str
 
@@ -54,7 +54,7 @@ def _open_text(files: Files, path: str, stack: ExitStack) -> io.TextIOWrapper:
     """Open a CSV file as text, decompressed."""
     opened: Any
     if path == STANDARD_INPUT:
-        # Without Python's buffer, whose lock a waiting thread would keep.
+        # Without Python's buffer: a waiting thread would keep its lock.
         opened = io.FileIO(sys.stdin.fileno(), closefd=False)
     else:
         compression = _COMPRESSIONS.get(Path(path).suffix.lower())
@@ -64,13 +64,15 @@ def _open_text(files: Files, path: str, stack: ExitStack) -> io.TextIOWrapper:
 
 
 def _read_header(files: Files, path: str, shown: str, stack: ExitStack) -> _Header:
-    """Open a CSV file, and read it up to the end of its header."""
+    """Open a CSV file and read it to the end of its header."""
     text, lines = _open_text(files, path, stack), list[str]()
     options: dict[str, Any] = (
         {"quotechar": files.quote} if files.quote else {"quoting": csv.QUOTE_NONE}
     )
     try:
-        rows = csv.reader(_lines(text, lines), delimiter=files.delimiter, strict=True, **options)
+        rows = csv.reader(
+            _read_lines(text, lines), delimiter=files.delimiter, strict=True, **options
+        )
         names = next(filter(None, rows), None)
     except csv.Error:
         raise ArgumentError(
@@ -80,7 +82,7 @@ def _read_header(files: Files, path: str, shown: str, stack: ExitStack) -> _Head
     except UnicodeError:
         mark = ", with a byte order mark" if files.encoding == "utf-16" else ""
         raise ArgumentError(
-            f"{shown} cannot be read: its header is no {files.encoding} text{mark}. Write it as "
+            f"{shown} cannot be read: its header is not {files.encoding} text{mark}. Write it as "
             "UTF-8, or declare its encoding."
         ) from None
     except OSError:
@@ -89,21 +91,21 @@ def _read_header(files: Files, path: str, shown: str, stack: ExitStack) -> _Head
         ) from None
     if names is None:
         raise ArgumentError(f"{shown} is empty: it has no header.")
-    blank_lines = next(place for place, line in enumerate(lines) if line.strip("\r\n"))
+    blank_lines = next(index for index, line in enumerate(lines) if line.strip("\r\n"))
     ends = [line[len(line.rstrip("\r\n")) :] for line in (*lines[:blank_lines], lines[-1])]
-    if len(set(ends) - {""}) > 1:  # Which one ends rows would be a guess.
+    if len(set(ends) - {""}) > 1:  # We would have to guess which one ends rows.
         raise ArgumentError(
             f"{shown} has line ends of several kinds. Remove its first, empty lines."
         )
     return _Header(text, names, blank_lines, len(lines), ends[-1] or "\n")
 
 
-def _lines(text: io.TextIOWrapper, lines: list[str]) -> Iterator[str]:
-    """Yield lines, and add them to `lines`."""
-    left = _LONGEST_HEADER
-    while line := text.readline(left):
-        left -= len(line)
-        if left <= 0:
+def _read_lines(text: io.TextIOWrapper, lines: list[str]) -> Iterator[str]:
+    """Yield lines, and append them to `lines`."""
+    remaining = _MAX_HEADER_LENGTH
+    while line := text.readline(remaining):
+        remaining -= len(line)
+        if remaining <= 0:
             raise csv.Error
         if "\0" in line:
             raise UnicodeError
@@ -112,7 +114,7 @@ def _lines(text: io.TextIOWrapper, lines: list[str]) -> Iterator[str]:
 
 
 class PipeWriter:
-    """A thread that writes rows into a pipe. `fault` says what went wrong there."""
+    """A thread that writes rows into a pipe. `fault` describes a failure of that thread."""
 
     def __init__(
         self, before: bytes, rows: Iterator[bytes], after: bytes, stack: ExitStack
@@ -122,17 +124,17 @@ class PipeWriter:
         reader, self._writer = os.pipe()
         self._is_open, self._closing = True, threading.Lock()
         self.path = f"/dev/fd/{reader}"
-        stack.callback(os.close, reader)  # What waits for a reader ends then.
+        stack.callback(os.close, reader)  # Ends a write that waits for a reader.
         stack.callback(self.stop)
         threading.Thread(target=self._write_all, daemon=True).start()
 
     def stop(self) -> None:
-        """End the pipe, also if the stream has more, or waits for more: that goes nowhere."""
+        """End the pipe. Rows that the stream still has, or waits for, are discarded."""
         with self._closing:
             if self._is_open:
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, self._writer)
-                os.close(nowhere)
+                null_device = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null_device, self._writer)
+                os.close(null_device)
 
     def _write_all(self) -> None:
         try:
@@ -140,13 +142,13 @@ class PipeWriter:
                 self._write(self._before)
                 for chunk in self._rows:
                     if _COMMENT.encode() in chunk:
-                        self.fault = "holds the control character 1, which is no text"
+                        self.fault = "holds the control character 1, which is not text"
                         break
                     self._write(chunk)
                 self._write(self._after)
         except UnicodeError:
             self.fault = "is not text in the declared encoding"
-        except Exception:  # noqa: BLE001 - rows would be missing, whatever ends the stream early
+        except Exception:  # noqa: BLE001 - any error ends the stream early, so rows would be missing
             self.fault = "could not be read to its end"
         finally:
             with self._closing:
@@ -154,13 +156,13 @@ class PipeWriter:
                 os.close(self._writer)
 
     def _write(self, chunk: bytes) -> None:
-        left = memoryview(chunk)
-        while left:
-            left = left[os.write(self._writer, left) :]
+        remaining = memoryview(chunk)
+        while remaining:
+            remaining = remaining[os.write(self._writer, remaining) :]
 
 
 class Csv(Source):
-    """CSV files, or the standard input."""
+    """CSV files or the standard input."""
 
     has_header = True
 
@@ -171,64 +173,72 @@ class Csv(Source):
         self._writers: list[PipeWriter] = []
         self._headers: dict[str, _Header] = {}
         for path in paths:
-            with ExitStack() as only_header:  # There may be more files than can be open at once.
+            with (
+                ExitStack() as only_header
+            ):  # Closes each file: there may be more than can be open at once.
                 self._headers[path] = _read_header(files, path, opening.shown, only_header)
-        own_names = self._headers[paths[0]].names
+        header_names = self._headers[paths[0]].names
         for path, header in self._headers.items():
-            if header.names != own_names:
-                raise ArgumentError(f"{path} has other columns than {paths[0]}. Read it apart.")
-        super().__init__(opening, own_names)
-        self._own_names = own_names
-        types = ", ".join(f"c{place}: 'VARCHAR'" for place in range(len(own_names)))
-        quote = literal(files.quote)
+            if header.names != header_names:
+                raise ArgumentError(
+                    f"{path} has other columns than {paths[0]}. Read it separately."
+                )
+        super().__init__(opening, header_names)
+        self._header_names = header_names
+        types = ", ".join(f"c{index}: 'VARCHAR'" for index in range(len(header_names)))
+        quote = quote_text(files.quote)
         self._options = (
-            f"auto_detect=false, columns={{{types}}}, strict_mode=true, {AS_THEY_ARE}, "
-            f"null_padding=false, allow_quoted_nulls=false, delim={literal(files.delimiter)}, "
+            f"auto_detect=false, columns={{{types}}}, strict_mode=true, {WITHOUT_HIVE}, "
+            f"null_padding=false, allow_quoted_nulls=false, delim={quote_text(files.delimiter)}, "
             f"quote={quote}, escape={quote}"
         )
         if self._is_piped:
-            in_order = f", parallel=false, max_line_size={_LONGEST_LINE}, comment='{_COMMENT}'"
+            in_order = f", parallel=false, max_line_size={_MAX_LINE_SIZE}, comment='{_COMMENT}'"
             self._options += in_order
 
-    def table(self, wanted: Sequence[str], paths: Sequence[str]) -> str:
-        """Return the rows, with every entry as text."""
-        parts = [self._piped(path) for path in paths] if self._is_piped else self._direct(paths)
-        # In a file of one column an empty line is no row; an entry that is missing has quotes.
-        kept = " WHERE c0 IS NOT NULL" if len(self._own_names) == 1 else ""
-        chosen = self.renamed(wanted)
-        return f"({' UNION ALL '.join(f'SELECT {chosen} FROM {part}{kept}' for part in parts)})"
+    def table(self, names: Sequence[str], paths: Sequence[str]) -> str:
+        """Return the SQL of the rows, with every entry as text."""
+        if self._is_piped:
+            tables = [self._read_through_pipe(path) for path in paths]
+        else:
+            tables = self._read_in_parallel(paths)
+        # In a file of one column, an empty line is not a row: a missing entry has quotes.
+        condition = " WHERE c0 IS NOT NULL" if len(self._header_names) == 1 else ""
+        columns = self.select_by_index(names)
+        selects = (f"SELECT {columns} FROM {table}{condition}" for table in tables)
+        return f"({' UNION ALL '.join(selects)})"
 
-    def _direct(self, paths: Sequence[str]) -> list[str]:
-        """Return what reads files in parallel, if DuckDB finds the headers that we have found."""
+    def _read_in_parallel(self, paths: Sequence[str]) -> list[str]:
+        """Return the SQL that reads files in parallel; raise if DuckDB finds other headers."""
         encoding = self.opening.files.encoding
-        by_skipped: dict[int, list[str]] = {}
+        paths_by_skip: dict[int, list[str]] = {}
         for path in paths:
             header = self._headers[path]
-            by_skipped.setdefault(header.blank_lines, []).append(path)
+            paths_by_skip.setdefault(header.blank_lines, []).append(path)
             as_row = self._read_csv([path], header.blank_lines, encoding, header=False)
-            is_one_line = header.lines == header.blank_lines + 1  # No name has a line break.
+            is_one_line = header.lines == header.blank_lines + 1  # If not, a name has a line break.
             if not is_one_line or not self._is_header(as_row):
                 raise UnreadableError(f"{self.opening.shown} cannot be read in parallel.")
         return [
-            self._read_csv(same, skipped, encoding, header=True)
-            for skipped, same in by_skipped.items()
+            self._read_csv(group, skipped, encoding, header=True)
+            for skipped, group in paths_by_skip.items()
         ]
 
     def _is_header(self, table: str) -> bool:
-        """Tell whether DuckDB takes the names of the columns for the first row of a file."""
+        """Return whether DuckDB reads the names of the columns as the first row."""
         rows = self.connection.sql(f"SELECT * FROM {table} LIMIT 1").fetchall()
-        return [[entry or "" for entry in row] for row in rows] == [self._own_names]
+        return [[entry or "" for entry in row] for row in rows] == [self._header_names]
 
     def _read_csv(self, paths: list[str], skipped: int, encoding: str, *, header: bool) -> str:
         return (
             f"read_csv({as_paths(paths)}, skip={skipped}, header={str(header).lower()}, "
-            f"encoding={literal(encoding)}, {self._options})"
+            f"encoding={quote_text(encoding)}, {self._options})"
         )
 
-    def _piped(self, path: str) -> str:
-        """Return what reads a file through a pipe that has the rows and no header."""
+    def _read_through_pipe(self, path: str) -> str:
+        """Return the SQL that reads a file through a pipe, which has the rows and no header."""
         opening, files, header = self.opening, self.opening.files, self._headers[path]
-        if path != STANDARD_INPUT:  # A file may be read again.
+        if path != STANDARD_INPUT:  # A file is opened again for each scan.
             header = _read_header(files, path, opening.shown, opening.stack)
         encoding = "utf-8" if files.encoding == "utf-16" else files.encoding
         rows = (chunk.encode(encoding) for chunk in iter(lambda: header.text.read(_CHUNK), ""))
@@ -239,9 +249,9 @@ class Csv(Source):
         return self._read_csv([writer.path], header.lines, encoding, header=False)
 
     def fault(self) -> str | None:
-        """Return what went wrong in a pipe."""
+        """Return the first failure of a pipe; None if there is none."""
         faults = (writer.fault for writer in self._writers if writer.fault is not None)
-        return next((f"{self.opening.shown} {what}." for what in faults), None)
+        return next((f"{self.opening.shown} {fault}." for fault in faults), None)
 
     def stop(self) -> None:
         """End all pipes."""
@@ -250,12 +260,12 @@ class Csv(Source):
 
 
 def is_zstd(path: str) -> bool:
-    """Tell whether a file is compressed by zstd, as its name says."""
+    """Return whether the name of a file says that it is compressed by zstd."""
     return Path(path).suffix.lower() == ".zst"
 
 
 def check_complete(path: str) -> None:
-    """Raise if a file compressed by zstd is damaged or ends early: DuckDB reads what there is."""
+    """Raise if a file compressed by zstd is damaged or cut: DuckDB would read the rest of it."""
     with import_extra("pyarrow", "files").input_stream(path, "zstd") as stream:
         try:
             while stream.read(_CHUNK):

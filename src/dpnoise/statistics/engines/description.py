@@ -1,7 +1,7 @@
-"""Files and tables of databases, as a request describes them: nothing about them is guessed.
+"""Descriptions of files and of database tables. Nothing about them is guessed.
 
-Names come from the header, types from the request or the file's own schema, the dialect from the
-description: a file means the same whatever its rows hold.
+Names come from the header, types from the request or the schema of the file, the dialect from the
+description. So the meaning of a file does not depend on its rows.
 """
 
 import glob
@@ -33,26 +33,26 @@ _COMPRESSED: Final = {".gz", ".zst"}
 
 @dataclass(frozen=True)
 class Files:
-    """Where rows are, and how they are written down.
+    """The files or the database table that hold the rows, and their format.
 
     Parameters
     ----------
     paths
         A file, a pattern such as ``"2024-*.csv"``, several of them, or ``"-"`` for the standard
         input (CSV or JSON lines, not compressed). For ``"postgres"`` the address of a database,
-        without a password: PostgreSQL finds it in ``~/.pgpass`` or ``PGPASSWORD``.
+        without a password: PostgreSQL reads that from ``~/.pgpass`` or ``PGPASSWORD``.
     format
         One of ``"csv"``, ``"parquet"``, ``"json"`` (one object a line), ``"sqlite"`` and
-        ``"postgres"``; by default what the name ends in says, or CSV. CSV and JSON may be
+        ``"postgres"``; by default the one of the file's suffix, or CSV. CSV and JSON may be
         compressed (``.gz``, ``.zst``).
     table
-        The table of a database, as ``"table"`` or ``"schema.table"``.
+        The table of a database: ``"table"`` or ``"schema.table"``.
     delimiter, quote, encoding, decimal
-        How a CSV file is written. An empty quote means that quotes are letters like any other.
+        The dialect of a CSV file. With an empty quote, quotes are ordinary characters.
     hive
         The partition columns to read from the names of folders, such as ``year=2024``, with their
-        types: ``{"year": "integer"}``, or ``"text"`` or ``"date"``. By default a file has the
-        columns that are in it, wherever it is.
+        types: ``{"year": "integer"}``, or ``"text"`` or ``"date"``. By default no column is read
+        from folders.
 
     Examples
     --------
@@ -75,10 +75,10 @@ class Files:
         check_choice("encoding", self.encoding, ENCODINGS)
         check_choice("decimal", self.decimal, (".", ","))
         for name in ("delimiter", "quote"):
-            given = getattr(self, name)
-            one = len(given) == 1 and given.isascii() and given not in "\r\n\0\x1f"
-            if not one and not (name == "quote" and not given):
-                reject(name, given, "be one ASCII character, no newline")
+            sign = getattr(self, name)
+            is_allowed = len(sign) == 1 and sign.isascii() and sign not in "\r\n\0\x1f"
+            if not is_allowed and not (name == "quote" and not sign):
+                reject(name, sign, "be one ASCII character, no newline")
         if self.delimiter == self.decimal:
             reject("delimiter", self.delimiter, "be another sign than that of decimals, as ';'")
         if self.delimiter == self.quote:
@@ -94,7 +94,7 @@ class Files:
 
     @property
     def is_standard_input(self) -> bool:
-        """Whether the rows come from the standard input, which is read once."""
+        """Whether the rows come from the standard input, which can be read only once."""
         return STANDARD_INPUT in self.names
 
     def format_of(self, name: str) -> str:
@@ -123,56 +123,56 @@ def _check_hive(hive: object) -> None:
         raise ArgumentError("hive must not have columns that differ by capitals only.")
 
 
-def source_of(told: object, folder: Path) -> Files | Path | None:
-    """Return what a request in TOML is about: a file beside it, or a table `[source]`."""
-    if told is None:
+def source_of(setting: object, folder: Path) -> Files | Path | None:
+    """Return the source of a TOML request: a file next to it, or its table `[source]`."""
+    if setting is None:
         return None
-    if isinstance(told, str):
-        return folder / told
-    if not isinstance(told, dict):
-        raise ArgumentError(f"source must be the name of a file, got {shown(told)}.")
-    known = ["path", *(one.name for one in fields(Files))]
-    for name in told:
-        if name not in known:
-            raise unknown("setting", name, known)
-    given = told.get("paths", told.get("path"))
-    if given is None or {"path", "paths"} <= told.keys():
+    if isinstance(setting, str):
+        return folder / setting
+    if not isinstance(setting, dict):
+        raise ArgumentError(f"source must be the name of a file, got {shown(setting)}.")
+    allowed = ["path", *(field.name for field in fields(Files))]
+    for name in setting:
+        if name not in allowed:
+            raise unknown("setting", name, allowed)
+    path_or_paths = setting.get("paths", setting.get("path"))
+    if path_or_paths is None or {"path", "paths"} <= setting.keys():
         raise ArgumentError('source must have path = "people.csv" or paths = ["a.csv", "b.csv"].')
-    settings = {name: told[name] for name in told if name not in {"path", "paths"}}
-    paths = [given] if isinstance(given, str) else given
+    options = {name: setting[name] for name in setting if name not in {"path", "paths"}}
+    paths = [path_or_paths] if isinstance(path_or_paths, str) else path_or_paths
     if not isinstance(paths, list) or not all(
-        isinstance(one, str)
-        for one in [*paths, *(value for name, value in settings.items() if name != "hive")]
+        isinstance(text, str)
+        for text in [*paths, *(value for name, value in options.items() if name != "hive")]
     ):
         raise ArgumentError("Every setting of source must be text, and paths a list of text.")
-    files = Files(paths, **settings)
-    # What is no file has no folder.
-    elsewhere = {name for name in paths if files.format_of(name) == "postgres"} | {STANDARD_INPUT}
-    beside = (name if name in elsewhere else str(folder / name) for name in paths)
-    return replace(files, paths=tuple(beside))
+    files = Files(paths, **options)
+    # Only the paths of files are relative to the folder.
+    not_files = {name for name in paths if files.format_of(name) == "postgres"} | {STANDARD_INPUT}
+    resolved = (name if name in not_files else str(folder / name) for name in paths)
+    return replace(files, paths=tuple(resolved))
 
 
-def expanded(name: str) -> list[str]:
-    """Return the files that a name stands for: itself, or those that a pattern matches."""
+def expand_path(name: str) -> list[str]:
+    """Return the files that a path or pattern stands for."""
     if name == STANDARD_INPUT:
-        # A file can be opened anew; what is no file is read once.
+        # A redirected file can be opened again; a pipe is read only once.
         return ["/dev/stdin"] if stat.S_ISREG(_state_of_standard_input().st_mode) else [name]
     try:
-        found = [name] if Path(name).stat() else []
+        paths = [name] if Path(name).stat() else []
     except FileNotFoundError:
-        # Without `recursive`, ** would be one folder, and files in others would be left out.
-        found = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - a pattern may be absolute
-    if not found:
+        # Without `recursive`, ** would match one folder, and files in deeper ones would be missed.
+        paths = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - a pattern may be absolute
+    if not paths:
         raise ArgumentError(f"There is no file {name}.")
-    for path in map(Path, found):
+    for path in map(Path, paths):
         if path.is_dir():
             raise ArgumentError(f"{path} is a folder. Give its files, as in '{path / '*.csv'}'.")
         if not path.is_file():
             raise ArgumentError(
-                f"{path} is no regular file. Write its content to one first, or give it to the "
+                f"{path} is not a regular file. Write its content to one first, or give it to the "
                 "standard input, which is called -."
             )
-    return found
+    return paths
 
 
 def _state_of_standard_input() -> os.stat_result:
@@ -182,8 +182,8 @@ def _state_of_standard_input() -> os.stat_result:
         raise ArgumentError("The standard input is closed. Give a file.") from None
 
 
-def state_of(path: str) -> tuple[int, ...] | None:
-    """Return what changes with a file."""
+def file_state(path: str) -> tuple[int, ...] | None:
+    """Return values that change when a file is replaced or written; None for a pipe."""
     if path == STANDARD_INPUT:
         return None
     state = Path(path).stat()
@@ -191,6 +191,6 @@ def state_of(path: str) -> tuple[int, ...] | None:
 
 
 def listed(paths: Sequence[str]) -> str:
-    """Return what an error calls some files."""
-    more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
-    return ("The standard input" if paths[0] == STANDARD_INPUT else paths[0]) + more
+    """Return the name of some files for an error."""
+    others = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
+    return ("The standard input" if paths[0] == STANDARD_INPUT else paths[0]) + others

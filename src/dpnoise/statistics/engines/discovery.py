@@ -1,11 +1,11 @@
-"""The groups of a column, and how many persons are in each: before noise, so not for publication.
+"""Count the persons in each group of a column. The counts have no noise and must not be published.
 
-Every group that has a person leaves the engine, however many there are: noise decides which appear,
-and a group that nobody is in could not be found without a list.
+Every group with a person leaves the engine, however many there are. Noise decides later which
+groups appear. A group without a person cannot be discovered.
 
-Groups are labelled by text, which does not depend on the column's type: a number is its decimal
-digits, a truth value "true" or "false", a date 2024-02-29, a time 2024-02-29 10:30:00, at midnight
-its date. A type may depend on one row, and labels are published.
+The label of a group is text that does not depend on the column's type: labels are published, and a
+type may depend on one row. A number is its decimal digits, a boolean "true" or "false", a date
+2024-02-29, a time 2024-02-29 10:30:00, and a time at midnight its date.
 """
 
 from collections.abc import Collection, Mapping
@@ -38,20 +38,20 @@ _KEY: Final = "key0"
 
 @dataclass(frozen=True)
 class Holders:
-    """Labels of groups, and the number of persons in each."""
+    """The labels of groups, and the number of persons in each."""
 
     keys: list[str]
     persons: Integers
 
 
 def holders(frame: object, column: str, unit: Unit | None, text: Collection[str]) -> Holders:
-    """Return the groups of a column with how many persons each has."""
+    """Return the groups of a column and the number of persons in each."""
     with frames.complaints():
-        held = counted(frame, column, unit, is_text=column in text)
+        result = counted(frame, column, unit, is_text=column in text)
     in_duckdb = wrapped(frame).implementation.is_duckdb()
-    if column not in text and any(keys.is_ambiguous(k, in_duckdb=in_duckdb) for k in held.keys):
+    if column not in text and any(keys.is_ambiguous(k, in_duckdb=in_duckdb) for k in result.keys):
         raise keys.ambiguous_error(column)
-    return held
+    return result
 
 
 def counted(
@@ -62,40 +62,40 @@ def counted(
     file: frames.FileColumns | None = None,
     is_text: bool = False,
 ) -> Holders:
-    """Return the same, with errors as they are; `is_text` says that the column must be text."""
+    """Return the same without replacing errors; `is_text` requires a column of text."""
     if unit is not None:
         check_unit(unit, grouped=[column], asked=[])
-    known = wrapped(frame)
-    if known.implementation.is_dask():
+    narwhals_frame = wrapped(frame)
+    if narwhals_frame.implementation.is_dask():
         raise ArgumentError(frames.NO_PERSONS_IN_DASK)
     columns = () if unit is None else unit.columns
-    data = frames.prepared(known, [column, *columns], file)
+    data = frames.prepared(narwhals_frame, [column, *columns], file)
     dtype = keys.check_key(column, data.schema[column])
     if is_text:
         keys.check_text(column, is_text=keys.is_text(dtype))
-    chosen = {_KEY: keys.as_key(data.names[column], dtype)}
-    for place, name in enumerate(columns):
-        chosen[f"person{place}"] = persons.as_id(name, data.names[name], data.schema[name])
-    ids, flags = list(chosen)[1:], list[IdFlag]()
+    expressions = {_KEY: keys.as_key(data.names[column], dtype)}
+    for index, name in enumerate(columns):
+        expressions[f"person{index}"] = persons.as_id(name, data.names[name], data.schema[name])
+    ids, flags = list(expressions)[1:], list[IdFlag]()
     if unit is not None:
         flags = persons.id_flags(unit, data.schema, data.names, data.ambiguous_text)
-        chosen |= {flag.name: flag.is_wrong for flag in flags}
-    selected = data.runner.without_collation(data.frame.select(**chosen))
+        expressions |= {flag.name: flag.is_wrong for flag in flags}
+    selected = data.runner.without_collation(data.frame.select(**expressions))
     names = Names(ids, [_KEY], [], [flag.name for flag in flags])
     rows = _counts(persons.rows_of(_with_key(selected, dtype)), unit, names)
     label = f"{_label(dtype, rows.dialect.text)} AS {_KEY}"
     rows = rows.project([label, "persons", LOST, *names.flags])
     result = wrapped(rows.relation).lazy().collect()
     _check(result, column, unit, flags)
-    together: dict[str, int] = {}
+    totals: dict[str, int] = {}
     for key, number in zip(result[_KEY].to_list(), result["persons"].to_list(), strict=True):
-        together[key] = together.get(key, 0) + int(number)
-    _check_labels(column, list(together), dtype)
-    return Holders(list(together), np.array(list(together.values()), dtype=np.int64))
+        totals[key] = totals.get(key, 0) + int(number)
+    _check_labels(column, list(totals), dtype)
+    return Holders(list(totals), np.array(list(totals.values()), dtype=np.int64))
 
 
 def _with_key(frame: "Frame", dtype: "DType") -> "Frame":
-    """Keep the rows that are in a group: a key that is null, NaN or an empty text is missing."""
+    """Keep the rows with a key. A key that is null, NaN or empty text is missing."""
     frame = frame.filter(~nw.col(_KEY).is_null())
     if dtype in FLOATS:
         return frame.filter(~nw.col(_KEY).is_nan()).with_columns(nw.col(_KEY) + 0.0)
@@ -103,7 +103,7 @@ def _with_key(frame: "Frame", dtype: "DType") -> "Frame":
 
 
 def _label(dtype: "DType", text: str) -> str:
-    """Return the SQL of a key's label; null for a number that a float may have rounded."""
+    """Return the SQL of a key's label. It is null for a float that may have been rounded."""
     if dtype in FLOATS:
         limit = arithmetic.exact_limit(dtype)
         exact = f"{_KEY} = floor({_KEY}) AND abs({_KEY}) < {limit}"
@@ -114,17 +114,17 @@ def _label(dtype: "DType", text: str) -> str:
 
 
 def _counts(rows: persons.InDuckDB, unit: Unit | None, names: Names) -> persons.InDuckDB:
-    """Count the persons of each group, and separately the rows whose id is missing or refused."""
+    """Count the persons of each group. Rows with a missing or refused id are counted separately."""
     errors = [LOST, *names.flags]
-    none = _count_and_flags(dict.fromkeys(errors, "0"))
+    without_flags = _count_and_flags(dict.fromkeys(errors, "0"))
     if unit is None:
-        return rows.grouped([_KEY], none)
+        return rows.grouped([_KEY], without_flags)
     rows = persons.marked(rows, names)
     has_id = " AND ".join(f"{name} = 0" for name in errors)
     chosen = persons.chosen_groups(rows.where(has_id), unit.max_groups, names)
-    flagged = _count_and_flags({name: name for name in errors})
-    others = rows.where(f"NOT ({has_id})").grouped([_KEY], flagged)
-    return chosen.grouped([_KEY], none).and_also(others)
+    with_flags = _count_and_flags({name: name for name in errors})
+    others = rows.where(f"NOT ({has_id})").grouped([_KEY], with_flags)
+    return chosen.grouped([_KEY], without_flags).and_also(others)
 
 
 def _count_and_flags(flags: Mapping[str, str]) -> list[str]:
@@ -132,7 +132,7 @@ def _count_and_flags(flags: Mapping[str, str]) -> list[str]:
 
 
 def _check(result: "DataFrame", column: str, unit: Unit | None, flags: list[IdFlag]) -> None:
-    """Raise if an id is missing or may be another, or if a key may have been rounded."""
+    """Raise if an id is missing or not exact, or if a key may have been rounded."""
     if unit is not None:
         frames.check_ids(unit, is_lost=any(result[LOST].to_list()))
     for flag in flags:
@@ -143,12 +143,12 @@ def _check(result: "DataFrame", column: str, unit: Unit | None, flags: list[IdFl
 
 
 def _check_labels(column: str, labels: list[str], dtype: "DType") -> None:
-    """Raise unless every label can be declared as a group: it is looked up in a second pass."""
-    found: list[str] = []
+    """Raise unless every label can be declared as a group: a second scan looks it up."""
+    restored: list[str] = []
     with suppress(ArgumentError):
         values = keys.matches(Grouping(column, tuple(labels), discovered=True), dtype, None)
-        found = [keys.label_of(value) for value in values]
-    if found != labels:
+        restored = [keys.label_of(value) for value in values]
+    if restored != labels:
         raise ArgumentError(
             f"Column {column!r} holds groups that cannot be discovered, such as dates beyond the "
             "year 9999 or times finer than a microsecond. Convert it to text first."

@@ -1,4 +1,4 @@
-"""Files and tables of databases, read by DuckDB in a stream."""
+"""Read files and database tables with DuckDB, in a stream."""
 
 import os
 import re
@@ -15,12 +15,18 @@ from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines import discovery, frames
 from dpnoise.statistics.engines.checking import check_persons
 from dpnoise.statistics.engines.csv_files import Csv, check_complete, is_zstd
-from dpnoise.statistics.engines.description import STANDARD_INPUT, Files, expanded, listed, state_of
+from dpnoise.statistics.engines.description import (
+    STANDARD_INPUT,
+    Files,
+    expand_path,
+    file_state,
+    listed,
+)
 from dpnoise.statistics.engines.discovery import Holders
-from dpnoise.statistics.engines.frames import MistakeError, asked_columns
+from dpnoise.statistics.engines.frames import RowError, asked_columns
 from dpnoise.statistics.engines.postgres import PostgresTable
 from dpnoise.statistics.engines.sources import (
-    IN_ROWS,
+    HIVE_COLUMN_IN_ROW,
     INEXACT_NUMBER,
     JsonLines,
     Opening,
@@ -32,27 +38,27 @@ from dpnoise.statistics.engines.sources import (
 from dpnoise.statistics.engines.sqlite import SqliteTable
 from dpnoise.statistics.plan import Plan, Tally, Unit
 
-# Nothing of the data is written to a disk, nothing is fetched from a network, and how far a query
-# is can be asked.
+# DuckDB writes no data to a disk and downloads nothing. It measures the progress of a query without
+# printing it.
 _SETTINGS: Final = (
     "SET temp_directory = ''",
     "SET autoinstall_known_extensions = false",
     "SET enable_progress_bar = true",
     "SET enable_progress_bar_print = false",
 )
-_TICK: Final = 0.1  # Seconds between two looks at how far a query is.
-_HUNDRED: Final = 100
-_LINE: Final = re.compile(r"Line: (\d+)")
-_IN_ROWS: Final = re.compile(rf"{IN_ROWS} (\d+)")
-_RAGGED: Final = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
-# What DuckDB says, in small letters, and what is wrong then.
-_COMPLAINTS: Final = {
+_POLL_SECONDS: Final = 0.1  # The interval between two readings of the progress.
+_PERCENT: Final = 100  # DuckDB reports progress in percent.
+_LINE_NUMBER: Final = re.compile(r"Line: (\d+)")
+_HIVE_COLUMN: Final = re.compile(rf"{HIVE_COLUMN_IN_ROW} (\d+)")
+_WRONG_LENGTH: Final = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
+# Parts of DuckDB's errors in lower case, with the words of ours.
+_FAILURES: Final = {
     "unterminated quote": "has a quote that is not closed, or text after one",
     "unicode": "is not text in the declared encoding",
     "utf-8": "is not text in the declared encoding",
     "encoded": "is not text in the declared encoding",
     INEXACT_NUMBER: "has an id or a group that is neither text nor a whole number below 2^53",
-    "expected object": "has a line that is no object of JSON",
+    "expected object": "has a line that is not a JSON object",
     "maximum line size": "is longer than 16 MiB, or has a quote that is not closed",
     "invalid state": "has line ends of several kinds, or quotes that are not those declared",
 }
@@ -70,41 +76,44 @@ _T = TypeVar("_T")
 
 
 def tally_all(files: Files, plans: Sequence[Plan], progress: Progress | None = None) -> list[Tally]:
-    """Answer plans from files, in one pass; `progress` is told how far it is, from 0 to 1.
+    """Answer plans from files in one scan, and report the progress from 0 to 1.
 
-    Plans about persons pass over the rows more often.
+    Plans with a privacy unit scan the rows more than once.
     """
-    again = any(plan.unit is not None for plan in plans)
-    return _asked(files, lambda source: _answers(source, plans), progress, again=again)
+    reads_twice = any(plan.unit is not None for plan in plans)
+    return _query_files(
+        files, lambda source: _answers(source, plans), progress, reads_twice=reads_twice
+    )
 
 
 def holders(
     files: Files, column: str, unit: Unit | None, progress: Progress | None = None
 ) -> Holders:
-    """Return the groups of a column of files with how many persons each has."""
+    """Return the groups of a column and the number of persons in each."""
 
-    def counted(source: Source) -> Holders:
-        held = source.columns([], {}, () if unit is None else unit.columns, [column])
-        return discovery.counted(held.relation, column, unit, file=held)
+    def count_persons(source: Source) -> Holders:
+        columns = source.columns([], {}, () if unit is None else unit.columns, [column])
+        return discovery.counted(columns.relation, column, unit, file=columns)
 
-    return _asked(files, counted, progress, again=True)
+    return _query_files(files, count_persons, progress, reads_twice=True)
 
 
-def _asked(
-    files: Files, ask: Callable[[Source], _T], progress: Progress | None, *, again: bool
+def _query_files(
+    files: Files, query: Callable[[Source], _T], progress: Progress | None, *, reads_twice: bool
 ) -> _T:
-    """Ask open files, and once more, read in order, where DuckDB cannot read them in parallel.
+    """Query files. If DuckDB cannot read CSV in parallel, query them again in order.
 
-    `again` says that rows are read more than once: what comes from a pipe is then kept.
+    `reads_twice` says that rows are read more than once. Rows from a pipe are then kept in memory.
     """
     is_piped = files.is_standard_input
 
     def answer(*, in_order: bool) -> _T:
-        with _opened(files, in_order=in_order, kept=again and (in_order or is_piped)) as source:
-            found = _watched(lambda: ask(source), source, progress)
+        in_memory = reads_twice and (in_order or is_piped)
+        with _open_source(files, in_order=in_order, in_memory=in_memory) as source:
+            result = _run_interruptibly(lambda: query(source), source, progress)
             if fault := source.fault():
                 raise ArgumentError(fault)
-            return found
+            return result
 
     try:
         return answer(in_order=False)
@@ -116,39 +125,41 @@ def _asked(
 
 def _answers(source: Source, plans: Sequence[Plan]) -> list[Tally]:
     numeric = list(dict.fromkeys(name for plan in plans for name in asked_columns(plan)))
-    groups = {one.column: one.keys for plan in plans for one in plan.by}
+    groups = {grouping.column: grouping.keys for plan in plans for grouping in plan.by}
     ids = [name for plan in plans if plan.unit is not None for name in plan.unit.columns]
     for name in ids:
         check_persons([name], list(groups), numeric)
-    held = source.columns(numeric, groups, ids)
+    columns = source.columns(numeric, groups, ids)
     try:
-        return frames.answer_all(held.relation, plans, held)
-    except MistakeError as error:
-        raise _located(error, source) from None
+        return frames.answer_all(columns.relation, plans, columns)
+    except RowError as error:
+        raise _locate_error(error, source) from None
 
 
-def _located(error: MistakeError, source: Source) -> MistakeError:
-    """Return the error with the first row that it is about, if rows can be read again."""
+def _locate_error(error: RowError, source: Source) -> RowError:
+    """Return the error with the number of its first row, if rows can be read again."""
     groups = {grouping.column: grouping.keys for grouping in error.plan.by}
     for path in source.paths if source.is_repeatable else ():
-        held = source.columns(asked_columns(error.plan), groups, numbered=path)
-        row = frames.first_wrong_row(error, held)
+        columns = source.columns(asked_columns(error.plan), groups, numbered=path)
+        row = frames.first_wrong_row(error, columns)
         if row is not None:
             of_file = f" of {path}" if len(source.paths) > 1 else ""
             header = " (the header not counted)" if source.has_header else ""
-            place = f"Row {row}{of_file} of column {error.column!r}{header}"
-            return MistakeError(error.plan, error.column, is_missing=error.is_missing, place=place)
+            location = f"Row {row}{of_file} of column {error.column!r}{header}"
+            return RowError(
+                error.plan, error.column, is_missing=error.is_missing, location=location
+            )
     return error
 
 
 def described_columns(files: Files) -> str:
-    """Return what an error says about the columns; it shows no line of CSV."""
-    with _opened(files) as source:
+    """Return a description of the columns for an error. It shows no line of CSV."""
+    with _open_source(files) as source:
         return source.described_columns
 
 
 def kind_of(files: Files) -> str:
-    """Return the one format of all files."""
+    """Return the format of the files; raise if they have several."""
     if not files.names:
         raise ArgumentError("Give at least one file.")
     formats = {files.format_of(name) for name in files.names}
@@ -156,7 +167,7 @@ def kind_of(files: Files) -> str:
         raise ArgumentError(f"All files must have one format, got {' and '.join(sorted(formats))}.")
     kind = formats.pop()
     if files.table is not None and kind not in {"sqlite", "postgres"}:
-        raise ArgumentError(f"A table is one of a database, and {listed(files.names)} is none.")
+        raise ArgumentError(f"A table needs a database, and {listed(files.names)} is not one.")
     if files.hive and kind in {"sqlite", "postgres"}:
         raise ArgumentError(
             "hive is about folders of files, and a database has none. Leave it out."
@@ -165,14 +176,16 @@ def kind_of(files: Files) -> str:
 
 
 def check_there(files: Files) -> list[Path]:
-    """Return the files that there are, or say which there are not; a database elsewhere is none."""
+    """Return the paths of all files; raise if one is missing. PostgreSQL has no paths."""
     _start(import_extra("duckdb", "engines"))
     if kind_of(files) == "postgres":
         return []
-    paths = [path for name in files.names for path in expanded(name)]
+    paths = [path for name in files.names for path in expand_path(name)]
     if STANDARD_INPUT in paths and len(paths) > 1:
-        raise ArgumentError("The standard input is read by itself. Leave out the other files.")
-    if len(paths) > 1:  # Each row of a file that is given twice, under any name, would count twice.
+        raise ArgumentError(
+            "The standard input cannot be combined with files. Leave out the other files."
+        )
+    if len(paths) > 1:  # Each row of a file that is given twice would count twice.
         different = {(state.st_dev, state.st_ino) for state in map(os.stat, paths)}
         if len(different) < len(paths):
             raise ArgumentError(
@@ -184,104 +197,108 @@ def check_there(files: Files) -> list[Path]:
 
 @cache
 def _start(duckdb: ModuleType) -> None:
-    """Start DuckDB once, so that no signal comes into the middle of importing it later."""
+    """Start DuckDB once, so that no signal can interrupt its import later."""
     duckdb.connect(":memory:").close()
 
 
 @contextmanager
-def _opened(files: Files, *, in_order: bool = False, kept: bool = False) -> Iterator[Source]:
-    """Open files for reading, and see to it that they stay the same until all is read."""
+def _open_source(
+    files: Files, *, in_order: bool = False, in_memory: bool = False
+) -> Iterator[Source]:
+    """Open files for reading; raise if they change before all rows are read."""
     duckdb = import_extra("duckdb", "engines")
     kind = kind_of(files)
     paths = list(map(str, check_there(files))) or files.names
-    before = [state_of(path) for path in paths] if kind != "postgres" else []
+    before = [file_state(path) for path in paths] if kind != "postgres" else []
     shown = listed(paths)
     with ExitStack() as stack:
-        places = _as_text(paths, stack) if kind in {"csv", "json", "parquet"} else paths
+        utf8_paths = _utf8_paths(paths, stack) if kind in {"csv", "json", "parquet"} else paths
         connection = duckdb.connect(":memory:")
         try:
             for setting in _SETTINGS:
                 connection.execute(setting)
-            for path in filter(is_zstd, places):
+            for path in filter(is_zstd, utf8_paths):
                 check_complete(path)
             values = partition_values(files.hive, paths) if files.hive else []
-            partitions = dict(zip(places, values, strict=False))
+            partitions = dict(zip(utf8_paths, values, strict=False))
             yield _SOURCES[kind](
-                Opening(connection, files, places, shown, stack, in_order, kept, partitions)
+                Opening(
+                    connection, files, utf8_paths, shown, stack, in_order, in_memory, partitions
+                )
             )
-            if before and [state_of(path) for path in paths] != before:
+            if before and [file_state(path) for path in paths] != before:
                 raise ArgumentError(f"{shown} changed while it was read. Read it again.")
         except duckdb.OutOfMemoryException:
             raise ArgumentError(f"There is not enough memory to read {shown}.") from None
         except duckdb.Error as error:
-            words = _what_is_wrong(str(error), list(files.hive))
-            raise UnreadableError(f"{shown} cannot be read: {words}.") from None
+            failure = _describe_failure(str(error), list(files.hive))
+            raise UnreadableError(f"{shown} cannot be read: {failure}.") from None
         finally:
             connection.close()
 
 
-def _as_text(paths: list[str], stack: ExitStack) -> list[str]:
-    """Return names that are UTF-8, as DuckDB wants them: links, if files have others."""
+def _utf8_paths(paths: list[str], stack: ExitStack) -> list[str]:
+    """Return the paths in UTF-8, as DuckDB needs them; links for files with other names."""
     if all(
         path.isascii() or path == os.fsencode(path).decode("utf-8", "replace") for path in paths
     ):
         return paths
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="dpnoise-")))
     links = []
-    for place, path in enumerate(paths):
-        named = Path(path).name.encode("utf-8", "replace").decode()
-        links.append(folder / f"{place}-{named}")
+    for index, path in enumerate(paths):
+        name = Path(path).name.encode("utf-8", "replace").decode()
+        links.append(folder / f"{index}-{name}")
         links[-1].symlink_to(Path(path).absolute())
     return list(map(str, links))
 
 
-def _what_is_wrong(words: str, hive: Sequence[str]) -> str:
-    """Say what DuckDB found, but for the data that it quotes."""
-    if (in_rows := _IN_ROWS.search(words)) and int(in_rows[1]) < len(hive):
-        name = hive[int(in_rows[1])]
+def _describe_failure(message: str, hive: Sequence[str]) -> str:
+    """Describe an error of DuckDB without the data that it quotes."""
+    if (index := _HIVE_COLUMN.search(message)) and int(index[1]) < len(hive):
+        name = hive[int(index[1])]
         return f"a row has a column {name!r}, which hive declares. Leave it out of hive"
-    line = _LINE.search(words)
+    line = _LINE_NUMBER.search(message)
     where = f"line {line[1]} " if line else "it "
-    if ragged := _RAGGED.search(words):
-        return f"{where}has {ragged[2]} entries where the header has {ragged[1]}"
-    for sign, what in _COMPLAINTS.items():
-        if sign in words.lower():
-            return where + what
+    if lengths := _WRONG_LENGTH.search(message):
+        return f"{where}has {lengths[2]} entries where the header has {lengths[1]}"
+    for sign, failure in _FAILURES.items():
+        if sign in message.lower():
+            return where + failure
     return f"{where}is damaged, or not what the request says"
 
 
-def _watched(work: Callable[[], _T], source: Source, progress: Progress | None) -> _T:
-    """Work in another thread, and tell how far it is, so that a signal can end it at any time."""
-    found: list[_T] = []
-    failed: list[BaseException] = []
-    # To join a thread is not safe where a signal may raise, nor is an event, whose lock may stay
-    # taken then. This one only wakes who waits.
-    bell = threading.Lock()
-    bell.acquire()
-    furthest = 0.0  # DuckDB begins anew with each query, and tells -1 between two.
+def _run_interruptibly(work: Callable[[], _T], source: Source, progress: Progress | None) -> _T:
+    """Run `work` in another thread and report its progress. A signal can end it at any time."""
+    results: list[_T] = []
+    errors: list[BaseException] = []
+    # A signal handler may raise while we wait. Joining a thread is not safe then, and an event
+    # could keep its lock. This lock only wakes the waiting thread.
+    finished = threading.Lock()
+    finished.acquire()
+    furthest = 0.0  # DuckDB starts again with each query, and reports -1 between two.
 
     def run() -> None:
         try:
-            found.append(work())
-        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-            failed.append(error)
+            results.append(work())
+        except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
+            errors.append(error)
         finally:
-            bell.release()
+            finished.release()
 
     threading.Thread(target=run, daemon=True).start()
     try:
-        while not (found or failed):
-            if not bell.acquire(timeout=_TICK) and progress is not None:
-                furthest = max(furthest, source.connection.query_progress() / _HUNDRED)
+        while not (results or errors):
+            if not finished.acquire(timeout=_POLL_SECONDS) and progress is not None:
+                furthest = max(furthest, source.connection.query_progress() / _PERCENT)
                 progress(furthest)
     except BaseException:
-        while not (found or failed):  # Again: what is to be ended may not have begun yet.
+        while not (results or errors):  # Repeat: the query may not have started yet.
             source.connection.interrupt()
             source.stop()
-            bell.acquire(timeout=_TICK)
+            finished.acquire(timeout=_POLL_SECONDS)
         raise
-    if failed:
-        raise failed.pop()
+    if errors:
+        raise errors.pop()
     if progress is not None:
         progress(1.0)
-    return found.pop()
+    return results.pop()

@@ -1,10 +1,12 @@
 """Match declared groups with the values of a column: text, integers, floats, booleans, dates.
 
-In a frame, a key matches only columns that hold its kind: numbers match columns of numbers, text
-matches text. The type of a frame's column may depend on one row, and a key that matched both types
-would then match other rows of everybody. The types of files are declared, so there a key is matched
-as people write it: in a column of text the number 5 is the text 5, in a column of integers the text
-5 is the number. A key that no row of the column's type could hold is an error.
+In a frame, a key matches only columns of its kind: numbers match columns of numbers, text matches
+text. The type of a frame's column may depend on one row. If a key matched both types, one row could
+change which rows of other persons it matches.
+
+The types of files are declared, so a key matches as people write it. In a column of text, the
+number 5 matches the text 5; in a column of integers, the text 5 matches the number. A key that no
+row of the column's type can hold is an error.
 """
 
 import math
@@ -29,7 +31,7 @@ else:
     nw = import_extra("narwhals", "engines")
 
 _TEXTS: Final = (nw.String, nw.Categorical, nw.Enum)
-# Types of columns besides integers, with their names in errors and the types of their keys.
+# The types of columns other than integers, with their names in errors and the types of their keys.
 _KINDS: Final[dict[type["DType"], tuple[str, type]]] = {
     **dict.fromkeys(_TEXTS, ("text", str)),
     nw.Float32: ("floats of 32 bits", Real),
@@ -38,22 +40,22 @@ _KINDS: Final[dict[type["DType"], tuple[str, type]]] = {
     nw.Date: ("dates", date),
     nw.Datetime: ("times", date),
 }
-_LONGEST_DECIMAL: Final = 38  # Digits of a decimal in DuckDB.
+_LONGEST_DECIMAL: Final = 38  # The most digits of a decimal in DuckDB.
 _WORDS: Final = {"true": True, "false": False}
-# Text that a reader takes for a number, a time or a truth value if all other rows are such, too.
-# DuckDB knows more words for truth values than others. The syntax is one that all engines have.
-# The spaces are those of Python, because \s is fewer in some engines, and pandas skips a \v.
+# Text that a reader parses as a number, a time or a boolean if it can parse all other rows so, too.
+# DuckDB accepts more words for booleans than other readers. All engines support this syntax. The
+# spaces are those of Python, because \s matches fewer in some engines, and pandas skips a \v.
 _SPACES: Final = "\v\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _AMBIGUOUS_TEXT: Final = rf"^(?:[-+.,:/_\s{_SPACES}0-9eETZ]+|(?i:true|false{{}}))$"
-# Text that means the same then: it is written as we write numbers, dates and truth values.
+# Text that is not changed by such parsing: we write numbers, dates and booleans in the same way.
 CANONICAL_TEXT: Final = r"^(?:0|-?[1-9][0-9]*|[0-9]{4}-[0-9]{2}-[0-9]{2}|true|false)$"
 
 
 def matches(grouping: Grouping, dtype: "DType", parsed: Collection[str] | None) -> dict[Key, int]:
-    """Return each value of a column that belongs to a declared key, with the key's place.
+    """Map each value of a column that belongs to a declared key to the index of that key.
 
-    `parsed` has the columns of a file that we parsed from text: none of their numbers is rounded.
-    None is for a frame.
+    `parsed` has the columns of a file that we parsed from text, so their numbers are not rounded.
+    It is None for a frame.
     """
     column, places = grouping.column, dict[Key, int]()
     if isinstance(dtype, nw.Decimal) and parsed is not None:
@@ -61,7 +63,7 @@ def matches(grouping: Grouping, dtype: "DType", parsed: Collection[str] | None) 
     else:
         kind, key_type = _KINDS.get(check_key(column, dtype).base_type(), ("integers", Real))
     is_rounded = dtype in FLOATS and (parsed is None or column not in parsed)
-    for place, key in enumerate(grouping.keys):
+    for index, key in enumerate(grouping.keys):
         if parsed is None and not grouping.discovered and not _is_of_type(key, key_type):
             raise ArgumentError(
                 f"Column {column!r} holds {kind}, and the group {shown(key)} is not of that kind. "
@@ -76,7 +78,7 @@ def matches(grouping: Grouping, dtype: "DType", parsed: Collection[str] | None) 
                 "Declare groups as the column holds them."
             )
         for value in values:
-            if places.setdefault(value, place) != place:
+            if places.setdefault(value, index) != index:
                 raise ArgumentError(
                     f"The groups {shown(grouping.keys[places[value]])} and {shown(key)} of column "
                     f"{column!r} are the same. Declare each once."
@@ -94,9 +96,9 @@ def _is_exact(value: Key, limit: int) -> bool:
 
 
 def check_key(column: str, dtype: "DType") -> "DType":
-    """Return the type of a column that can be grouped by."""
-    zoned = isinstance(dtype, nw.Datetime) and dtype.time_zone is not None
-    if zoned or (limits(dtype) is None and dtype.base_type() not in _KINDS):
+    """Return the type of a column; raise if it cannot be grouped by."""
+    has_zone = isinstance(dtype, nw.Datetime) and dtype.time_zone is not None
+    if has_zone or (limits(dtype) is None and dtype.base_type() not in _KINDS):
         raise ArgumentError(
             f"Column {column!r} holds {kind_of(dtype)}, which is not grouped by. Convert it to "
             "text, integers, floats, booleans, dates or times without a zone first."
@@ -105,31 +107,31 @@ def check_key(column: str, dtype: "DType") -> "DType":
 
 
 def is_text(dtype: "DType") -> bool:
-    """Tell whether keys of this type are text."""
+    """Return whether keys of this type are text."""
     return dtype.base_type() in _TEXTS
 
 
 def as_key(name: str, dtype: "DType") -> "nw.Expr":
-    """Return a group column as it is compared: text as text, floats of 64 bits."""
+    """Return the expression that is compared with keys: text as strings, floats with 64 bits."""
     if is_text(dtype):
         return nw.col(name).cast(nw.String)
     return nw.col(name).cast(nw.Float64) if dtype == nw.Float32 else nw.col(name)
 
 
 def ambiguous_text(*, in_duckdb: bool) -> str:
-    """Return a pattern of text that a reader may take for a number, a time or a truth value."""
+    """Return the pattern of text that a reader may parse as a number, a time or a boolean."""
     return _AMBIGUOUS_TEXT.format("|t|f|yes|no" if in_duckdb else "")
 
 
 def is_ambiguous(text: str, *, in_duckdb: bool) -> bool:
-    """Tell whether a reader may take text for something else."""
+    """Return whether a reader may change text by parsing it."""
     if re.search(CANONICAL_TEXT, text):
         return False
     return re.search(ambiguous_text(in_duckdb=in_duckdb), text) is not None
 
 
 def check_text(column: str, *, is_text: bool) -> None:
-    """Raise if a column that is declared to be text is not."""
+    """Raise if a column that is declared as text does not hold text."""
     if not is_text:
         raise ArgumentError(
             f"Column {column!r} is declared to be text, but does not hold text. Read it as text, "
@@ -138,7 +140,7 @@ def check_text(column: str, *, is_text: bool) -> None:
 
 
 def ambiguous_error(column: str) -> ArgumentError:
-    """Return the error about text that is a number or a time where other rows are like it."""
+    """Return the error about text that a reader may parse as a number, a time or a boolean."""
     return ArgumentError(
         f"Column {column!r} holds text such as 07, 7.0, 10:30 or True, which a reader takes for "
         "numbers, times or truth values unless some other row is different. So which ids and "
@@ -148,7 +150,7 @@ def ambiguous_error(column: str) -> ArgumentError:
 
 
 def label_of(value: object) -> str:
-    """Return the label of a group: text that does not depend on the type of its column."""
+    """Return the label of a group, which does not depend on the type of its column."""
     if isinstance(value, bool | np.bool_):
         return str(bool(value)).lower()
     if isinstance(value, float):
@@ -160,7 +162,7 @@ def label_of(value: object) -> str:
 
 
 def inexact_error(column: str) -> ArgumentError:
-    """Return the error about ids and groups that a column of floats may have rounded."""
+    """Return the error about ids and groups that may be rounded in a column of floats."""
     return ArgumentError(
         f"Column {column!r} holds floats, so its ids and groups must be whole numbers below 2^53 "
         "(2^24 in 32 bits): larger ones may have been rounded when the data was read. Read the "
@@ -169,7 +171,7 @@ def inexact_error(column: str) -> ArgumentError:
 
 
 def _values(key: object, dtype: "DType") -> Iterator[Key]:
-    """Return the values of a column of this type that are written as the key."""
+    """Return the values of a column of this type that match the key."""
     if is_text(dtype):
         return _spellings(key)
     if isinstance(dtype, nw.Decimal):
@@ -183,7 +185,7 @@ def _values(key: object, dtype: "DType") -> Iterator[Key]:
 
 def _spellings(key: object) -> Iterator[str]:
     if isinstance(key, str):
-        if key == key.encode("utf-8", "ignore").decode("utf-8"):  # Else no text can hold it.
+        if key == key.encode("utf-8", "ignore").decode("utf-8"):  # A lone surrogate is in no text.
             yield key
     elif isinstance(key, bool | np.bool_):
         word = str(bool(key))
@@ -201,28 +203,28 @@ def _spellings(key: object) -> Iterator[str]:
 
 
 def _number(key: object) -> int | float | None:
-    """Return a key as a number: as it is, or as its text reads."""
+    """Return a key as a number, parsed if it is text; None if it is not a number."""
     if is_integer(key):
         return int(key)
     if is_real(key):
         return float(key)
     if isinstance(key, str):
-        for read in (int, float):
+        for parse in (int, float):
             try:
-                return read(key)
+                return parse(key)
             except ValueError:
                 continue
     return None
 
 
 def _numbers(key: object, dtype: "DType") -> Iterator[Key]:
-    """Return the number of a column of integers or floats that a key is, if there is one."""
-    number, within = _number(key), limits(dtype)
+    """Yield a key as a number of a column of integers or floats, if it is one."""
+    number, bounds = _number(key), limits(dtype)
     if number is None:
         return
-    if within is not None:
+    if bounds is not None:
         is_whole = isinstance(number, int) or number.is_integer()
-        if is_whole and within[0] <= number <= within[1]:
+        if is_whole and bounds[0] <= number <= bounds[1]:
             yield int(number)
         return
     with suppress(OverflowError), np.errstate(over="ignore"):
@@ -232,7 +234,7 @@ def _numbers(key: object, dtype: "DType") -> Iterator[Key]:
 
 
 def _decimals(key: object, scale: int) -> Iterator[Key]:
-    """Return a key as a decimal of this scale, if it is one."""
+    """Yield a key as a decimal of this scale, if it is one."""
     with localcontext(prec=3 * _LONGEST_DECIMAL), suppress(InvalidOperation):
         exact = Decimal(str(key))
         if exact.is_finite() and abs(exact.adjusted()) < _LONGEST_DECIMAL:
@@ -242,7 +244,7 @@ def _decimals(key: object, scale: int) -> Iterator[Key]:
 
 
 def _times(key: object, dtype: "DType") -> Iterator[Key]:
-    """Return the date or the time without a zone that a key is, if there is one."""
+    """Yield a key as a date, or as a time without a zone, if it is one."""
     if isinstance(key, str):
         with suppress(ValueError):
             key = (date if dtype == nw.Date else datetime).fromisoformat(key)

@@ -1,22 +1,22 @@
-"""Bound what counts of each person: some of their groups, and some of their rows in each.
+"""Bound the contribution of each person: the number of their groups, and of their rows in each.
 
-Hashes of a person's own rows select them, and where hashes are equal the rows themselves; rows that
-are equal in everything count the same. So what counts of one person does not change when another
-comes or goes, nor when a task is repeated. The hash is public: a person who knows it can choose
-which of their rows count, but not how many.
+A hash of each row selects the rows that count; among equal hashes, the rows themselves decide. Rows
+with equal columns are interchangeable. So which rows of a person count does not change when another
+person comes or goes, nor when a task is repeated. The hash is public: a person who knows it can
+choose which of their rows count, but not how many.
 
-The hashes do not depend on the types of columns. A reader infers these from all rows: one empty
-cell or one 0.5 turns integers into floats, one word turns them into text. So a hash is taken of two
-parts of a value, of which one is null:
+The hashes do not depend on the types of columns. A reader infers types from all rows: one empty
+cell or one 0.5 turns integers into floats, one word turns them into text. So each value enters the
+hash as two parts, one of which is null:
 
-- the number: the float64 nearest to an integer, a float, a decimal, or text that reads as a number;
+- the number: the float64 nearest to an integer, a float, a decimal, or text that is a number;
 - the text: other text in lower case, "true" or "false", a date as 2024-02-29, a time as
   2024-02-29 10:30:00 in UTC, at midnight as its date.
 
 Different values may have the same parts, such as 7 and the text 07. Their hashes are then equal,
 and the values themselves decide.
 
-DuckDB and Spark do it in SQL, on names that `frames` has given; other frames go to DuckDB first.
+DuckDB and Spark run this as SQL, with the column names of `frames`. Other frames go to DuckDB.
 """
 
 import re
@@ -38,28 +38,28 @@ if TYPE_CHECKING:
 else:
     nw = import_extra("narwhals", "engines")
 
-LOST: Final = "lost"  # The column that tells which rows have no id.
-_MIDNIGHT: Final = "' 00:00:00$'"  # A regular expression, as SQL has it.
-_LAST_DIGIT: Final = 57  # The code of 9: no text that begins after it reads as a number.
-_ROUNDED_TWICE: Final = ("decimal", "hugeint", "uhugeint")  # Where they are cast to floats.
+LOST: Final = "lost"  # The column that flags rows without an id.
+_MIDNIGHT: Final = "' 00:00:00$'"  # A regular expression, quoted for SQL.
+_LAST_DIGIT: Final = 57  # The code of 9: text that begins with a later character is not a number.
+_ROUNDED_TWICE: Final = ("decimal", "hugeint", "uhugeint")  # By a direct cast to floats.
 _WORDS: Final = (
     "bool",
     "date",
     "timestamp",
     "uuid",
-)  # How the names of types without numbers begin.
-_LONGEST_HEAP: Final = 1_000  # Of rows that DuckDB keeps of a person; for more it sorts.
-_FARTHEST: Final = 2**51  # Of a row in a person's own sum, in whole grids: still exact.
+)  # Prefixes of the names of types without numbers.
+_LONGEST_HEAP: Final = 1_000  # The most rows per person in DuckDB's heap; for more we sort.
+_FARTHEST: Final = 2**51  # Bound on a row in a person's sum, in grid steps; still exact.
 _TEXTS: Final = (nw.String, nw.Categorical, nw.Enum)
 _IDS: Final = (nw.Boolean, nw.Date, nw.Datetime, nw.Decimal)
 
 
 @dataclass(frozen=True)
 class IdFlag:
-    """A column that flags, by 0 or 1, ids of which an error is made."""
+    """A column that flags, by 0 or 1, ids that are an error."""
 
     name: str
-    column: str  # That of the ids.
+    column: str  # The column of the ids.
     is_wrong: "nw.Expr"
     error: Callable[[str], ArgumentError]
 
@@ -67,50 +67,50 @@ class IdFlag:
 def id_flags(
     unit: Unit, schema: Mapping[str, "DType"], names: Mapping[str, str], ambiguous: str | None
 ) -> list[IdFlag]:
-    """Return what flags ids of which an error is made.
+    """Return the flags for ids that are an error.
 
     `ambiguous` is a pattern of text that must be declared; None if all types are declared. Raises
-    if a column that is declared to be text is not.
+    if a column that is declared as text does not hold text.
     """
     flags = []
-    for place, name in enumerate(unit.columns):
+    for index, name in enumerate(unit.columns):
         dtype = schema[name]
         if dtype in FLOATS:
             inexact = _is_inexact(names[name], dtype)
-            flags.append(IdFlag(f"inexact{place}", name, inexact, keys.inexact_error))
+            flags.append(IdFlag(f"inexact{index}", name, inexact, keys.inexact_error))
         if name in unit.text:
             keys.check_text(name, is_text=dtype in _TEXTS)
         elif dtype in _TEXTS and ambiguous is not None:
-            found = _is_ambiguous(names[name], ambiguous)
-            flags.append(IdFlag(f"ambiguous{place}", name, found, keys.ambiguous_error))
+            is_wrong = _is_ambiguous(names[name], ambiguous)
+            flags.append(IdFlag(f"ambiguous{index}", name, is_wrong, keys.ambiguous_error))
     return flags
 
 
 def _is_ambiguous(column: str, pattern: str) -> "nw.Expr":
-    """Flag, by 0 or 1, text that a reader may take for a number, a time or a truth value."""
+    """Flag, by 0 or 1, text that a reader may parse as a number, a time or a boolean."""
     text = nw.col(column).cast(nw.String)
-    found = text.str.contains(pattern) & ~text.str.contains(keys.CANONICAL_TEXT)
-    return nw.when(found).then(nw.lit(1)).otherwise(nw.lit(0))
+    is_match = text.str.contains(pattern) & ~text.str.contains(keys.CANONICAL_TEXT)
+    return nw.when(is_match).then(nw.lit(1)).otherwise(nw.lit(0))
 
 
 def _is_inexact(column: str, dtype: "DType") -> "nw.Expr":
-    """Flag, by 0 or 1, the ids in a column of floats that are not whole or not below 2^53.
+    """Flag, by 0 or 1, ids in a column of floats that are not whole or not below 2^53.
 
-    A reader that turned integers into floats has rounded those: two persons may have become one.
+    A reader that turned integers into floats may have rounded them, and merged two persons.
     """
     number = nw.col(column).cast(nw.Float64)
     limit = arithmetic.exact_limit(dtype)
-    exact = (number == number.floor()) & (number > -limit) & (number < limit)
-    return nw.when(~(exact | number.is_nan())).then(nw.lit(1)).otherwise(nw.lit(0))
+    is_exact = (number == number.floor()) & (number > -limit) & (number < limit)
+    return nw.when(~(is_exact | number.is_nan())).then(nw.lit(1)).otherwise(nw.lit(0))
 
 
 def as_id(name: str, column: str, dtype: "DType") -> "nw.Expr":
     """Return a column of person ids; null where the id is missing, NaN or empty."""
     expression = nw.col(column)
-    if dtype in WIDEST:  # Arrow has no such integers.
+    if dtype in WIDEST:  # Arrow has no 128-bit integers.
         return expression.cast(nw.String)
     if dtype in FLOATS:
-        expression = expression.cast(nw.Float64) + 0.0  # So that -0.0 is 0.
+        expression = expression.cast(nw.Float64) + 0.0  # Turns -0.0 into 0.0.
         return nw.when(~expression.is_nan()).then(expression)
     if dtype in _TEXTS:
         expression = expression.cast(nw.String)
@@ -124,7 +124,7 @@ def as_id(name: str, column: str, dtype: "DType") -> "nw.Expr":
 
 
 def own_whole(value: "nw.Expr", there: "nw.Expr", own: Own) -> "nw.Expr":
-    """Return a row's value in whole grids, as a person's own sum or mean counts it."""
+    """Return the value of a row in grid steps, as it enters the sum or mean of a person."""
     ends = (own.least, own.most) if own.kind == "mean" else (-_FARTHEST, _FARTHEST)
     whole = arithmetic.clamped(value, Sums(own.column, own.grid, *ends))
     return nw.when(there).then(whole.cast(nw.Int64)).otherwise(nw.lit(0, nw.Int64))
@@ -132,12 +132,12 @@ def own_whole(value: "nw.Expr", there: "nw.Expr", own: Own) -> "nw.Expr":
 
 @dataclass(frozen=True)
 class _Dialect:
-    mixed: str  # A hash of ids and others: DuckDB combines by exclusive or, and must mix again.
-    wide: str  # An integer whose sum has 128 bits.
-    divided: str  # The quotient of integers, rounded to zero.
-    text: str  # The type of text.
-    zoned: str  # A pattern of the types of times with a zone.
-    utc: str  # Such a time in UTC, without a zone.
+    mixed: str  # A hash of ids and others: DuckDB combines columns by XOR, and must mix again.
+    wide: str  # An integer with a sum of 128 bits.
+    divided: str  # The operator of integer division, rounded towards zero.
+    text: str  # The name of the text type.
+    zoned: str  # A pattern of the names of types for times with a zone.
+    utc: str  # Converts such a time to UTC without a zone.
 
 
 @dataclass(frozen=True)
@@ -155,15 +155,15 @@ class InDuckDB:
     )
 
     def type_of(self, name: str) -> str:
-        """Return the type of a column, as SQL writes it."""
+        """Return the SQL name of the type of a column."""
         return str(self.relation.types[self.relation.columns.index(name)])
 
     def selection_keys(self, name: str) -> list[str]:
-        """Return the SQL of the number and of the text that enter a hash of a column."""
+        """Return the SQL of the two parts of a column, number and text, that enter a hash."""
         text, kind = self.dialect.text, self.type_of(name).lower()
-        held = f"CAST({name} AS {text})" if kind.startswith(_ROUNDED_TWICE) else name
-        number = f"TRY_CAST({held} AS DOUBLE) + CAST(0 AS DOUBLE)"  # -0.0 becomes 0.0.
-        if kind.startswith(text.lower()):  # A failed cast takes long.
+        source = f"CAST({name} AS {text})" if kind.startswith(_ROUNDED_TWICE) else name
+        number = f"TRY_CAST({source} AS DOUBLE) + CAST(0 AS DOUBLE)"  # -0.0 becomes 0.0.
+        if kind.startswith(text.lower()):  # Failed casts are slow.
             number = f"CASE WHEN ascii({name}) <= {_LAST_DIGIT} THEN {number} END"
             return [number, f"CASE WHEN ({number}) IS NULL THEN lower({name}) END"]
         if not kind.startswith(_WORDS):
@@ -174,7 +174,7 @@ class InDuckDB:
         return ["CAST(NULL AS DOUBLE)", day]
 
     def project(self, columns: Sequence[str]) -> Self:
-        """Return these columns, which are SQL."""
+        """Return these columns, given as SQL."""
         return type(self)(self.relation.project(", ".join(columns)))
 
     def where(self, condition: str) -> Self:
@@ -186,10 +186,10 @@ class InDuckDB:
         return type(self)(self.relation.aggregate(", ".join([*by, *sums]), ", ".join(by)))
 
     def first(self, number: int, by: Sequence[str], mixed: str, kept: Sequence[str]) -> Self:
-        """Return so many rows of each group: the first by a hash, then by what is kept of them."""
+        """Return the first `number` rows of each group, ordered by a hash, then by `kept`."""
         if number > _LONGEST_HEAP:
             return self._first_by_sorting(number, by, mixed, kept)
-        # Of all ways the quickest: it neither sorts nor holds more rows than it keeps.
+        # The fastest way: it neither sorts nor holds more rows than it keeps.
         fields = ", ".join([f"mixed := {mixed}", *(f"{name} := {name}" for name in kept)])
         least = f"unnest(min(struct_pack({fields}), {number})) AS one"
         heads = self.grouped(by, [least])
@@ -203,7 +203,7 @@ class InDuckDB:
         return self.project([*by, *kept, place]).where(f"place <= {number}").project([*by, *kept])
 
     def found_in(self, other: Self, names: Sequence[str]) -> Self:
-        """Return the rows that the other has too; null is like null."""
+        """Return the rows that the other has too; null equals null."""
         same = " AND ".join(f"mine.{name} IS NOT DISTINCT FROM theirs.{name}" for name in names)
         mine, theirs = self.relation.set_alias("mine"), other.relation.set_alias("theirs")
         return type(self)(mine.join(theirs, same, how="semi"))
@@ -214,7 +214,7 @@ class InDuckDB:
 
 
 class _InSpark(InDuckDB):
-    """Rows in Spark: what it calls differently."""
+    """Rows in Spark, with its functions and methods."""
 
     dialect = _Dialect(
         mixed="xxhash64({}, {})",
@@ -248,7 +248,7 @@ class _InSpark(InDuckDB):
 
 
 def rows_of(frame: "Frame") -> InDuckDB:
-    """Return the rows of a frame where they can be bounded."""
+    """Return the rows of a frame in an engine that can bound them."""
     engine = frame.implementation
     if engine.is_pyspark():
         return _InSpark(frame.to_native())
@@ -261,7 +261,7 @@ def rows_of(frame: "Frame") -> InDuckDB:
 
 @dataclass(frozen=True)
 class OwnColumns:
-    """The columns of a person's own value: the value, whether there is one, and whole grids."""
+    """The columns of a person's value: the value, whether it exists, and its grid steps."""
 
     own: Own
     value: str
@@ -271,9 +271,9 @@ class OwnColumns:
 
 @dataclass(frozen=True)
 class Names:
-    """What the columns of rows are called.
+    """The names of the columns of rows.
 
-    `values` are what is asked of a row. `flags` mark rows of which an error is made later: 0 or 1.
+    `values` are the values of a row. `flags` are 0 or 1, and mark rows that raise an error later.
     """
 
     ids: list[str]
@@ -284,20 +284,20 @@ class Names:
 
 
 def bounded(rows: InDuckDB, unit: Unit, names: Names, groups: int) -> InDuckDB:
-    """Return the rows that count, and in the column "lost" which of them have no id.
+    """Return the rows that count, with the column "lost" as a flag of rows without an id.
 
-    A row without an id counts as it is where each is a person of its own. Else all of them stay
-    together, as one person, until an error is made of it.
+    A row without an id may count as a separate person. Otherwise all such rows are treated as one
+    person, and an error is raised later.
     """
     rows = marked(rows, names)
     if unit.without_id == "error":
         return _bounded(rows, unit, names, groups)
-    alone = _alone(rows.where(f"{LOST} = 1"), names)
-    return _bounded(rows.where(f"{LOST} = 0"), unit, names, groups).and_also(alone)
+    separate = _alone(rows.where(f"{LOST} = 1"), names)
+    return _bounded(rows.where(f"{LOST} = 0"), unit, names, groups).and_also(separate)
 
 
 def _alone(rows: InDuckDB, names: Names) -> InDuckDB:
-    """Return rows that are a person each, as those of others are returned."""
+    """Return rows that are one person each, in the same columns as other rows."""
     if names.own is None:
         return rows.project([*names.keys, *names.values, *names.flags, LOST])
     total = f"{rows.dialect.wide.format(names.own.whole)} AS total"
@@ -307,7 +307,7 @@ def _alone(rows: InDuckDB, names: Names) -> InDuckDB:
 
 
 def marked(rows: InDuckDB, names: Names) -> InDuckDB:
-    """Return the rows with a column that tells which of them have no id."""
+    """Return the rows with a column that flags rows without an id."""
     lost = " OR ".join(f"{name} IS NULL" for name in names.ids)
     own = [] if names.own is None else [names.own.whole]
     columns = [*names.ids, *names.keys, *names.values, *own, *names.flags]
@@ -323,18 +323,18 @@ def _bounded(rows: InDuckDB, unit: Unit, names: Names, groups: int) -> InDuckDB:
         totals = [f"sum({wide}) AS total", f"sum(CAST({names.own.there} AS INT)) AS present"]
         totals += [f"max({name}) AS {name}" for name in [*names.flags, LOST]]
         return _owns(rows.grouped(person, totals), names.own, names)
-    # The types of values are those that `frames` gives them: floats, and whether there is one.
+    # `frames` has converted values to floats, and flags for missing ones.
     mixed = _hash(rows, names.ids, names.values, tag=2)
     kept = [*names.values, *names.flags, LOST]
     return rows.first(unit.max_rows, person, mixed, kept).project([*names.keys, *kept])
 
 
 def chosen_groups(rows: InDuckDB, max_groups: int, names: Names) -> InDuckDB:
-    """Return the ids and keys of the groups that count, at most so many of each id."""
+    """Return the ids and keys of the groups that count, at most `max_groups` of each id."""
     pairs = rows.grouped([*names.ids, *names.keys])
-    # Where hashes are equal, keys are compared as text: the order of numbers is another one.
-    spelled = [f"CAST({key} AS {rows.dialect.text}) AS spelled_{key}" for key in names.keys]
-    pairs = pairs.project([*names.ids, *names.keys, *spelled])
+    # Among equal hashes, keys are ordered as text: numbers would have another order.
+    texts = [f"CAST({key} AS {rows.dialect.text}) AS spelled_{key}" for key in names.keys]
+    pairs = pairs.project([*names.ids, *names.keys, *texts])
     kept = [*(f"spelled_{key}" for key in names.keys), *names.keys]
     keys = [part for key in names.keys for part in rows.selection_keys(key)]
     chosen = pairs.first(max_groups, names.ids, _hash(rows, names.ids, keys, tag=1), kept)
@@ -342,17 +342,17 @@ def chosen_groups(rows: InDuckDB, max_groups: int, names: Names) -> InDuckDB:
 
 
 def _hash(rows: InDuckDB, ids: Sequence[str], others: Sequence[str], tag: int) -> str:
-    """Return the SQL of a hash of a person's ids and of others; each tag gives another hash."""
+    """Return the SQL of a hash of ids and other columns; each tag gives a different hash."""
     person = ", ".join(part for name in ids for part in rows.selection_keys(name))
     return rows.dialect.mixed.format(person, ", ".join([*others, str(tag)]))
 
 
 def _owns(totals: InDuckDB, columns: OwnColumns, names: Names) -> InDuckDB:
-    """Return one row for each person and group: in place of the value their own sum or mean."""
+    """Return one row for each person and group, with the sum or mean as its value."""
     own = columns.own
     if own.kind == "sum":
         whole = f"least(greatest(total, {own.least}), {own.most})"
-    else:  # floor(mean + 1/2), of what lies above the lower bound.
+    else:  # The lower bound plus floor(m + 1/2), for the mean m above it.
         above = f"(2 * (total - {own.least} * present) + present)"
         whole = f"({above} {totals.dialect.divided} greatest(2 * present, 1)) + {own.least}"
     value = f"CAST({whole} AS DOUBLE) * CAST('{own.grid!r}' AS DOUBLE)"

@@ -1,9 +1,9 @@
 """Tables of PostgreSQL, read in a stream by ADBC's driver: DuckDB would need an extension.
 
-All scans see one snapshot, whatever is written meanwhile. Integers, floats, booleans and dates are
-what they are; everything else comes as text that may read as a number, decimals of any size too.
-Ids are of types whose equal values can be written in one way: what PostgreSQL calls equal is one
-person.
+All scans see one snapshot, even if other programs write. Integers, floats, booleans and dates keep
+their types. All other columns come as text, decimals of any size too, and may be parsed as numbers.
+Values that PostgreSQL treats as equal are one person. So ids must have a type in which equal values
+can be written in one way.
 """
 
 import re
@@ -18,18 +18,18 @@ from dpnoise.statistics.engines.runners import ArrowObject
 from dpnoise.statistics.engines.sources import (
     Database,
     Stream,
-    literal,
-    quoted,
+    quote_name,
+    quote_text,
     spelling_error,
 )
 
-Connection = Any  # Of ADBC's driver, which publishes no types.
+Connection = Any  # A connection of ADBC's driver, which publishes no types.
 
-_AS_THEY_ARE: Final = {"smallint", "integer", "bigint", "real", "double precision", "boolean"}
-_LONGEST: Final = 500  # Characters of the server's words in an error.
+_PLAIN_TYPES: Final = {"smallint", "integer", "bigint", "real", "double precision", "boolean"}
+_MAX_ERROR_LENGTH: Final = 500  # The most characters of the server's message in an error.
 _ONE_SNAPSHOT: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-# Each column with the type under all of its domains. Only deterministic collations keep texts apart
-# that differ in their bytes; the database's default collation is one.
+# Each column with the type under all of its domains. Only deterministic collations distinguish all
+# texts with different bytes. The default collation of a database is deterministic.
 _COLUMNS: Final = """
 WITH RECURSIVE resolved AS (
     SELECT attnum, attname, atttypid AS declared, atttypid AS base, attcollation FROM pg_attribute
@@ -52,12 +52,12 @@ WHERE relkind IN ('r', 'p', 'v', 'm', 'f') AND nspname NOT IN ('pg_catalog', 'in
 ORDER BY 1
 """
 
-_AS_IT_IS: Final = "{}"
+_UNCHANGED: Final = "{}"
 _AS_TEXT: Final = "CAST({} AS text)"
-# The types of ids, by their names in pg_type, with SQL that writes equal values alike and others
-# differently, whatever the session's time zone and formats. NaN is a missing id.
-_IDS: Final = {
-    **dict.fromkeys(["bool", "int2", "int4", "int8", "float4", "float8"], _AS_IT_IS),
+# The types of ids by their names in pg_type. The SQL writes two values in the same way exactly if
+# they are equal, whatever the session's time zone and formats. NaN is a missing id.
+_ID_SQL: Final = {
+    **dict.fromkeys(["bool", "int2", "int4", "int8", "float4", "float8"], _UNCHANGED),
     **dict.fromkeys(["text", "varchar", "bpchar", "name", "enum", "uuid"], _AS_TEXT),
     **dict.fromkeys(["date", "time", "timestamp"], _AS_TEXT),
     **dict.fromkeys(["inet", "cidr", "macaddr", "macaddr8"], _AS_TEXT),
@@ -65,8 +65,8 @@ _IDS: Final = {
     "timestamptz": "CAST({} AT TIME ZONE 'UTC' AS text)",
     "bytea": "encode({}, 'hex')",
 }
-# What to write in a view instead of a column of another type.
-_CASTS: Final = {
+# SQL for a view, which errors propose for columns of other types.
+_VIEW_SQL: Final = {
     "citext": "lower(CAST({} AS text))",
     "interval": "CAST(justify_interval({}) AS text)",
     "money": "CAST({} AS numeric)",
@@ -87,18 +87,18 @@ class _Column:
 
     def check_comparable(self) -> None:
         """Raise unless equal values can be written in one way."""
-        name = quoted(self.name)
-        if not self.is_built_in or self.base_name not in _IDS:
-            instead = _CASTS.get(self.base_name, _AS_TEXT).format(name)
+        name = quote_name(self.name)
+        if not self.is_built_in or self.base_name not in _ID_SQL:
+            instead = _VIEW_SQL.get(self.base_name, _AS_TEXT).format(name)
             domain = "" if self.declared == self.base else f" (domain {self.declared})"
             raise spelling_error(self.name, f"is {self.base}{domain}", instead)
         if self.loose_collation is not None:
-            collation = f"has the collation {quoted(self.loose_collation)}"
+            collation = f"has the collation {quote_name(self.loose_collation)}"
             raise spelling_error(self.name, collation, f'lower({name}) COLLATE "C"')
 
 
 class PostgresTable(Database):
-    """A table or view of PostgreSQL, whose rows come in any order."""
+    """A table or view of PostgreSQL. The order of its rows may differ between scans."""
 
     is_repeatable = False
 
@@ -108,75 +108,77 @@ class PostgresTable(Database):
             raise ArgumentError(
                 "The address must not contain a password. Put it in ~/.pgpass or PGPASSWORD."
             )
-        self._open = list[Connection]()
+        self._connections = list[Connection]()
         schema, _, name = self.table_name.rpartition(".")
-        self._sql = f"{quoted(schema)}.{quoted(name)}" if schema else quoted(name)
+        self._sql = f"{quote_name(schema)}.{quote_name(name)}" if schema else quote_name(name)
         self._driver = import_extra("adbc_driver_postgresql.dbapi", "postgres")
         try:
-            self._keeper = self.stack.enter_context(closing(self._connected()))
-            self._snapshot = _rows(self._keeper, "SELECT pg_export_snapshot()")[0][0]
-            columns = _rows(self._keeper, _COLUMNS.format(literal(self._sql)))
+            self._snapshot_owner = self.stack.enter_context(closing(self._open_connection()))
+            self._snapshot = _fetch_all(self._snapshot_owner, "SELECT pg_export_snapshot()")[0][0]
+            columns = _fetch_all(self._snapshot_owner, _COLUMNS.format(quote_text(self._sql)))
             self._columns = {row[0]: _Column(*row) for row in columns}
             if not columns:
-                return [], [name for (name,) in _rows(self._keeper, _TABLES)]
-            _rows(self._keeper, f"SELECT * FROM {self._sql} LIMIT 0")  # May it be read?
+                return [], [name for (name,) in _fetch_all(self._snapshot_owner, _TABLES)]
+            _fetch_all(
+                self._snapshot_owner, f"SELECT * FROM {self._sql} LIMIT 0"
+            )  # Fails without the right to read.
         except self._driver.Error as error:
-            words = shortened(shown(" ".join(str(error).split())), _LONGEST)
-            raise ArgumentError(f"{self.address} cannot be read: {words}") from None
+            message = shortened(shown(" ".join(str(error).split())), _MAX_ERROR_LENGTH)
+            raise ArgumentError(f"{self.address} cannot be read: {message}") from None
         return list(self._columns), []
 
     def check_comparable(self, name: str) -> None:
         """Raise unless equal values of a column can be written in one way."""
         self._columns[name].check_comparable()
 
-    def stream(self, wanted: Sequence[str]) -> Stream:
-        """Return some columns, to be read as often as needed."""
-        parts = [f"{self._part(name)} AS {quoted(name)}" for name in wanted]
+    def stream(self, names: Sequence[str]) -> Stream:
+        """Return a stream of some columns, which can be read several times."""
+        parts = [f"{self._column_sql(name)} AS {quote_name(name)}" for name in names]
         query = f"SELECT {', '.join(parts) or '1 AS nothing'} FROM {self._sql}"
-        with self._keeper.cursor() as cursor:
+        with self._snapshot_owner.cursor() as cursor:
             schema = cursor.execute(f"{query} LIMIT 0").fetch_arrow_table().schema
         return Stream(schema, lambda: self._batches(query))
 
     def stop(self) -> None:
-        """End what the server is asked for."""
-        for connection in list(self._open):
+        """Cancel the queries that run on the server."""
+        for connection in list(self._connections):
             connection.adbc_cancel()
 
-    def _part(self, name: str) -> str:
-        """Return a column as SQL of PostgreSQL."""
-        column, sql = self._columns[name], quoted(name)
+    def _column_sql(self, name: str) -> str:
+        """Return the SQL that reads a column."""
+        column, sql = self._columns[name], quote_name(name)
         if name in self.ids:
-            return _IDS[column.base_name].format(sql)
+            return _ID_SQL[column.base_name].format(sql)
         if name in self.discovered and column.base_name == "numeric":  # NaN is not a group.
             return f"CAST(NULLIF({sql}, 'NaN') AS text)"
-        if column.declared in _AS_THEY_ARE:
+        if column.declared in _PLAIN_TYPES:
             return sql
-        if column.declared == "date":  # Python has no others, so they are in no group.
+        if column.declared == "date":  # Python has no other dates, so they are in no group.
             return f"CASE WHEN {sql} BETWEEN '0001-01-01' AND '9999-12-31' THEN {sql} END"
         return _AS_TEXT.format(sql)
 
     def _batches(self, query: str) -> Iterator[ArrowObject]:
-        """Yield the rows. An error would reach DuckDB, which shows it: so it ends the stream."""
+        """Yield the rows. An error ends the stream, because DuckDB would show its message."""
         arrow = import_extra("pyarrow", "files")
-        with closing(self._connected()) as connection, connection.cursor() as cursor:
-            self._open.append(connection)
+        with closing(self._open_connection()) as connection, connection.cursor() as cursor:
+            self._connections.append(connection)
             try:
-                cursor.execute(f"SET TRANSACTION SNAPSHOT {literal(self._snapshot)}")
+                cursor.execute(f"SET TRANSACTION SNAPSHOT {quote_text(self._snapshot)}")
                 cursor.execute(query)
                 yield from cursor.fetch_record_batch()
             except (self._driver.Error, arrow.ArrowException, OSError):
                 self.stream_fault = f"{self.address} could not be read to its end."
             finally:
-                self._open.remove(connection)
+                self._connections.remove(connection)
 
-    def _connected(self) -> Connection:
+    def _open_connection(self) -> Connection:
         connection = self._driver.connect(self.address)
         with connection.cursor() as cursor:
             cursor.execute(_ONE_SNAPSHOT)
         return connection
 
 
-def _rows(connection: Connection, query: str) -> list[tuple[Any, ...]]:
+def _fetch_all(connection: Connection, query: str) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(query)
         return list(cursor.fetchall())

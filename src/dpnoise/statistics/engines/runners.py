@@ -1,7 +1,7 @@
-"""What differs between engines: how frames are prepared, filtered, and added up.
+"""The differences between engines: how to prepare, filter and sum frames.
 
-Preparation removes quirks of pandas, Arrow and others, so that every engine computes the same. Only
-the columns that a plan reads are looked at. Those that cannot be made plain are refused.
+Preparation removes quirks of pandas, Arrow and others, so that every engine computes the same. It
+checks only the columns that a plan reads, and refuses those that it cannot convert.
 """
 
 import datetime as dt
@@ -27,80 +27,82 @@ if TYPE_CHECKING:
 else:
     nw = import_extra("narwhals", "engines")
 
-_TEXTS: Final = {"string", "empty"}  # Names that pandas gives to objects that are text, or missing.
-_FRAMES: Final = "a pandas, Polars, Arrow, DuckDB, PySpark or Dask frame"
-_SKIPPED: Final = "skipped_"  # How the flags of columns that a row is not grouped by begin.
+_TEXTS: Final = {
+    "string",
+    "empty",
+}  # Types that pandas infers for text and for missing objects.
+_FRAME_TYPES: Final = "a pandas, Polars, Arrow, DuckDB, PySpark or Dask frame"
+_SKIPPED_PREFIX: Final = "skipped_"  # Precedes a name: the flag for rows not grouped by it.
 
 
 def wrapped(frame: object) -> "Frame":
-    """Return a frame as narwhals has it, or say what is taken for one."""
+    """Return a frame as one of narwhals; raise if its type is not supported."""
     try:
-        known: Frame = nw.from_native(frame)
+        narwhals_frame: Frame = nw.from_native(frame)
     except TypeError:
         raise ArgumentTypeError(
-            f"The data must be {_FRAMES}, got {type(frame).__name__}."
+            f"The data must be {_FRAME_TYPES}, got {type(frame).__name__}."
         ) from None
-    return known
+    return narwhals_frame
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one plan wants: the names of its keys, of its cells and of what it adds up."""
+    """The columns of one plan: its keys, its cell codes and the columns to sum."""
 
     keys: list[str]
     codes: list[str]
-    summed: dict[str, bool]  # Whether a sum may be larger than 64 bits.
+    summed: dict[str, bool]  # Whether the sum may exceed 64 bits.
 
     @property
     def results(self) -> list[str | None]:
-        """What results are called: None for the sums, and each code for its cells."""
+        """The names of the results: None for the sums, and a code for each count of cells."""
         return [None, *self.codes]
 
 
-ArrowObject = Any  # Of pyarrow, which publishes no types.
+ArrowObject = Any  # An object of pyarrow, which publishes no types.
 NativeRows = Any  # A relation of DuckDB or a frame of Spark.
-# The sums of a plan under None, the counts of its cells under their code.
+# None has the sums of a plan, each code the counts of its cells.
 Tables = dict[str | None, "DataFrame"]
 
 
 class Runner:
-    """How narwhals computes in Polars, and what other engines do in another way."""
+    """Runs queries by narwhals in Polars. Subclasses override what other engines need."""
 
-    def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:
-        """Return a frame with columns of plain types, and what they are called in it."""
-        return frame, {name: name for name in wanted}
+    def prepare(self, frame: "Frame", names: Sequence[str]) -> tuple["Frame", dict[str, str]]:
+        """Return a frame with columns of plain types, and the name of each column in it."""
+        return frame, {name: name for name in names}
 
     def load(self, frame: "Frame") -> "Frame":
-        """Return a prepared frame in the engine that computes."""
+        """Move a prepared frame to the engine that computes."""
         return frame
 
     def without_collation(self, frame: "Frame") -> "Frame":
-        """Return a frame whose texts are compared as they are.
+        """Return a frame that compares text by its characters.
 
-        Else one row could decide how a group of several spellings is written, and who two persons
-        are.
+        With a collation, one row could decide the spelling of a group, or merge two persons.
         """
         return frame
 
     def limit_groups(self, frame: "Frame", key: str, values: list[Key], *, masked: bool) -> "Frame":
-        """Keep the rows whose key is one of some values; or set the key of others to null."""
+        """Keep the rows whose key is in `values`. If masked, set other keys to null instead."""
         is_declared = nw.col(key).is_in(values)
         if masked:
             return frame.with_columns(**{key: nw.when(is_declared).then(nw.col(key))})
         return frame.filter(is_declared)
 
     def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
-        """Add up what each plan wants. Polars streams, and shares the steps that results share."""
+        """Compute the sums of each plan. Polars streams, and runs common steps once."""
         wide = {name for part in parts for name, is_wide in part.summed.items() if is_wide}
         widened = frame.lazy().with_columns(nw.col(name).cast(nw.Int128) for name in wide)
-        queries = [_grouped(widened, part, code) for part in parts for code in part.results]
+        queries = [_group_and_sum(widened, part, code) for part in parts for code in part.results]
         polars = nw.get_native_namespace(frame)
         native = [query.to_native() for query in queries]
         collected = map(nw.from_native, polars.collect_all(native, engine="streaming"))
         return [{code: next(collected) for code in part.results} for part in parts]
 
 
-def _grouped(frame: "Frame", part: Part, code: str | None) -> "Frame":
+def _group_and_sum(frame: "Frame", part: Part, code: str | None) -> "Frame":
     by = part.keys if code is None else [*part.keys, code]
     summed = part.summed if code is None else {}
     sums = [nw.len().alias(ROWS), *(nw.col(name).sum().alias(name) for name in summed)]
@@ -112,42 +114,45 @@ def _grouped(frame: "Frame", part: Part, code: str | None) -> "Frame":
 class _Sql(Runner):
     """An engine with GROUPING SETS, which answers several plans in one scan."""
 
-    sum: str  # The SQL of a sum that fits in 64 bits, of integers or truth values.
-    wide_sum: str  # That of a larger one.
+    sum: str  # The SQL of a sum of integers or booleans that fits in 64 bits.
+    wide_sum: str  # The SQL of a larger sum.
 
     def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
-        """Add up what each plan wants. Each set is grouped by once, or it would count twice."""
-        sets = list({frozenset(one): one for part in parts for one in _sets(part)}.values())
-        names = list(dict.fromkeys(name for one in sets for name in one))
-        # Names that are not in all sets have a flag that says if they are.
-        flagged = [name for name in names if any(name not in one for one in sets)]
+        """Compute the sums of each plan. A grouping set must not repeat, or it counts twice."""
+        all_sets = (names for part in parts for names in _grouping_sets(part))
+        sets = list({frozenset(names): names for names in all_sets}.values())
+        names = list(dict.fromkeys(name for grouping_set in sets for name in grouping_set))
+        # A name that is not in all sets has a flag for the rows of the other sets.
+        flagged = [name for name in names if any(name not in each for each in sets)]
         columns = [*names, f"count(*) AS {ROWS}"]
-        columns += [f"grouping({name}) AS {_SKIPPED}{name}" for name in flagged]
+        columns += [f"grouping({name}) AS {_SKIPPED_PREFIX}{name}" for name in flagged]
         summed = {name: is_wide for part in parts for name, is_wide in part.summed.items()}
         for name, is_wide in summed.items():
             columns.append((self.wide_sum if is_wide else self.sum).format(name) + f" AS {name}")
-        by, *others = [", ".join(one) for one in sets]
+        by, *others = map(", ".join, sets)
         if others:
             by = f"GROUPING SETS (({'), ('.join([by, *others])}))"
         result = self.aggregate(frame.to_native(), ", ".join(columns), by)
-        collected = wrapped(result).lazy().collect()  # Once: each time would be another scan.
+        collected = (
+            wrapped(result).lazy().collect()
+        )  # Only once, because each time is another scan.
         return [_tables(collected, part, flagged) for part in parts]
 
     def aggregate(self, rows: NativeRows, columns: str, by: str) -> object:
-        """Return columns, which are SQL, for each group; for all rows if `by` is empty."""
+        """Compute columns, given as SQL, for each group; for all rows if `by` is empty."""
         raise NotImplementedError
 
 
-def _sets(part: Part) -> list[list[str]]:
+def _grouping_sets(part: Part) -> list[list[str]]:
     return [[*part.keys, code] for code in part.codes] or [part.keys]
 
 
 def _tables(result: "DataFrame", part: Part, flagged: Sequence[str]) -> Tables:
-    """Take from a result what is about one plan. Sums are in the counts of its first cells."""
+    """Return the rows of a result for one plan. Its first count of cells has the sums too."""
     tables: Tables = {}
     codes: list[str | None] = [*part.codes] or [None]
-    for code, one in zip(codes, _sets(part), strict=True):
-        conditions = [nw.col(_SKIPPED + name) == int(name not in one) for name in flagged]
+    for code, names in zip(codes, _grouping_sets(part), strict=True):
+        conditions = [nw.col(_SKIPPED_PREFIX + name) == int(name not in names) for name in flagged]
         conditions += [~nw.col(key).is_null() for key in part.keys]
         tables[code] = result.filter(*conditions) if conditions else result
     return {None: next(iter(tables.values())), **tables}
@@ -155,18 +160,18 @@ def _tables(result: "DataFrame", part: Part, flagged: Sequence[str]) -> Tables:
 
 class _DuckDB(_Sql):
     sum = "CAST(sum({}) AS BIGINT)"
-    wide_sum = "CAST(sum({}) AS DECIMAL(38, 0))"  # Arrow has no integers of 128 bits.
+    wide_sum = "CAST(sum({}) AS DECIMAL(38, 0))"  # Arrow has no 128-bit integers.
 
-    def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:
-        """Raise if DuckDB, which ignores case, could take another column for one that is wanted."""
-        for name in wanted:
-            same = [one for one in frame.columns if one.casefold() == name.casefold()]
-            if len(same) > 1:
+    def prepare(self, frame: "Frame", names: Sequence[str]) -> tuple["Frame", dict[str, str]]:
+        """Raise if two columns differ only by case, which DuckDB ignores."""
+        for name in names:
+            spellings = [column for column in frame.columns if column.casefold() == name.casefold()]
+            if len(spellings) > 1:
                 raise ArgumentError(
-                    f"Columns {same[0]!r} and {same[1]!r} differ only by capitals, which DuckDB "
-                    "ignores. Rename one."
+                    f"Columns {spellings[0]!r} and {spellings[1]!r} differ only by capitals, "
+                    "which DuckDB ignores. Rename one."
                 )
-        return super().prepare(frame, wanted)
+        return super().prepare(frame, names)
 
     def without_collation(self, frame: "Frame") -> "Frame":
         relation: DuckDBPyRelation = frame.to_native()
@@ -177,7 +182,7 @@ class _DuckDB(_Sql):
         return wrapped(relation.project(", ".join(plain)))
 
     def limit_groups(self, frame: "Frame", key: str, values: list[Key], *, masked: bool) -> "Frame":
-        """Limit them by an IN, which DuckDB hashes: narwhals would search a list for every row."""
+        """Limit groups by an IN, which DuckDB hashes: narwhals would search a list per row."""
         duckdb, native = import_module("duckdb"), frame.to_native()
         column = duckdb.ColumnExpression(key)
         is_declared = column.isin(*map(duckdb.ConstantExpression, values))
@@ -192,20 +197,20 @@ class _DuckDB(_Sql):
 
 class _Spark(_Sql):
     sum = "sum(CAST({} AS BIGINT))"
-    # Spark's sums of integers wrap around. Those of q div 2^26 and of q mod 2^26 stay below 2^63
-    # for 2^37 rows.
+    # Spark's sums of integers overflow silently. The sums of q div 2^26 and of q mod 2^26 stay
+    # below 2^63 for up to 2^37 rows.
     wide_sum = (
         f"CAST(sum(shiftright({{0}}, 26)) AS DECIMAL(20, 0)) * {2**26} + sum({{0}} & {2**26 - 1})"
     )
 
-    def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:  # noqa: ARG002 - Spark renames all
-        """Rename columns: Spark would take dots and backticks in a name for syntax."""
+    def prepare(self, frame: "Frame", names: Sequence[str]) -> tuple["Frame", dict[str, str]]:  # noqa: ARG002 - Spark renames all
+        """Rename columns: Spark parses dots and backticks in a name."""
         native = frame.to_native()
-        safe = [f"column{place}" for place in range(len(native.columns))]
-        names = dict(zip(native.columns, safe, strict=True))
-        if len(names) < len(safe):
+        safe = [f"column{index}" for index in range(len(native.columns))]
+        safe_names = dict(zip(native.columns, safe, strict=True))
+        if len(safe_names) < len(safe):
             raise ArgumentError("Every column must have another name. Rename some.")
-        return wrapped(native.toDF(*safe)), names
+        return wrapped(native.toDF(*safe)), safe_names
 
     def without_collation(self, frame: "Frame") -> "Frame":
         texts = [name for name, dtype in frame.collect_schema().items() if dtype == nw.String]
@@ -224,7 +229,7 @@ class _Spark(_Sql):
 
 
 def _spark_literals(values: list[Key]) -> list["Column"]:
-    """Return keys as Spark has them; dates from text, because it cannot take those before 1000."""
+    """Return keys as literals of Spark. Dates are cast from text: those before 1000 fail."""
     lit = import_module("pyspark.sql.functions").lit
 
     def literal(value: Key) -> "Column":
@@ -236,54 +241,54 @@ def _spark_literals(values: list[Key]) -> list["Column"]:
 
 
 class _InMemory(Runner):
-    """An engine whose rows are in memory. DuckDB computes, on the same memory where it can."""
+    """A frame in memory. DuckDB computes, without a copy where possible."""
 
-    def prepare(self, frame: "Frame", wanted: Sequence[str]) -> tuple["Frame", dict[str, str]]:
-        """Remove dictionaries, whose values may be of any type, and rename: DuckDB ignores case."""
+    def prepare(self, frame: "Frame", names: Sequence[str]) -> tuple["Frame", dict[str, str]]:
+        """Decode dictionaries, and rename columns, because DuckDB ignores case."""
         arrow = import_extra("pyarrow", "files")
-        names = {name: f"column{place}" for place, name in enumerate(wanted)}
-        held = frame.lazy().collect()
+        new_names = {name: f"column{index}" for index, name in enumerate(names)}
+        collected = frame.lazy().collect()
         columns = {}
-        for name, column in self.arrow_columns(held, wanted).items():
-            columns[names[name]] = column
+        for name, column in self.arrow_columns(collected, names).items():
+            columns[new_names[name]] = column
             if arrow.types.is_dictionary(column.type):
                 chunks = [chunk.dictionary_decode() for chunk in column.chunks]
-                columns[names[name]] = arrow.chunked_array(chunks, column.type.value_type)
+                columns[new_names[name]] = arrow.chunked_array(chunks, column.type.value_type)
         # A table without columns would have no rows.
-        return wrapped(arrow.table(columns or {"nothing": arrow.nulls(len(held))})), names
+        return wrapped(arrow.table(columns or {"nothing": arrow.nulls(len(collected))})), new_names
 
-    def arrow_columns(self, frame: "DataFrame", wanted: Sequence[str]) -> dict[str, ArrowObject]:
-        """Return columns as Arrow holds them."""
+    def arrow_columns(self, frame: "DataFrame", names: Sequence[str]) -> dict[str, ArrowObject]:
+        """Return columns as arrays of Arrow."""
         table = frame.to_arrow()
-        return {name: table[name] for name in wanted}
+        return {name: table[name] for name in names}
 
     def load(self, frame: "Frame") -> "Frame":
         return wrapped(import_extra("duckdb", "engines").connect().from_arrow(frame.to_native()))
 
 
 class _Pandas(_InMemory):
-    def arrow_columns(self, frame: "DataFrame", wanted: Sequence[str]) -> dict[str, ArrowObject]:
-        """Refuse objects that are not all text: Arrow and narwhals take the first ones for all."""
+    def arrow_columns(self, frame: "DataFrame", names: Sequence[str]) -> dict[str, ArrowObject]:
+        """Refuse objects that are not all text: Arrow infers their type from the first ones."""
         native = frame.to_native()
-        return {name: _arrow_column(name, native[name]) for name in wanted}
+        return {name: _arrow_column(name, native[name]) for name in names}
 
 
 def _arrow_column(name: str, column: "Series") -> ArrowObject:
     arrow, infer_dtype = import_module("pyarrow"), import_module("pandas").api.types.infer_dtype
     is_category = str(column.dtype) == "category"
-    held = column.cat.categories if is_category else column
-    if held.dtype == "object" and infer_dtype(held, skipna=True) not in _TEXTS:
-        what = "has categories" if is_category else "holds Python objects"
+    entries = column.cat.categories if is_category else column
+    if entries.dtype == "object" and infer_dtype(entries, skipna=True) not in _TEXTS:
+        problem = "has categories" if is_category else "holds Python objects"
         raise ArgumentError(
-            f"Column {name!r} {what} that are not all text. Convert it to a type of pandas first, "
-            "as in frame.astype({" + repr(name) + ': "Int64"}).'
+            f"Column {name!r} {problem} that are not all text. Convert it to a type of pandas "
+            "first, as in frame.astype({" + repr(name) + ': "Int64"}).'
         )
     # Objects are text, even if all are missing.
-    if held.dtype == "object" and (held.empty or not is_category):
-        found = arrow.array(column.astype("object"), arrow.string(), from_pandas=True)
+    if entries.dtype == "object" and (entries.empty or not is_category):
+        array = arrow.array(column.astype("object"), arrow.string(), from_pandas=True)
     else:
-        found = arrow.array(column, from_pandas=True)
-    return found if isinstance(found, arrow.ChunkedArray) else arrow.chunked_array([found])
+        array = arrow.array(column, from_pandas=True)
+    return array if isinstance(array, arrow.ChunkedArray) else arrow.chunked_array([array])
 
 
 DUCKDB: Final = _DuckDB()
@@ -297,5 +302,5 @@ _IN_MEMORY: Final = _InMemory()
 
 
 def runner_of(frame: "Frame") -> Runner:
-    """Return what runs queries on a frame."""
+    """Return the runner for the engine of a frame."""
     return _RUNNERS.get(frame.implementation.value, _IN_MEMORY)

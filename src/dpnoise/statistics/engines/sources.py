@@ -1,9 +1,9 @@
-"""What DuckDB selects from: a source for each format, with every column declared.
+"""The sources that DuckDB selects from: one for each format, with every column declared.
 
-Of CSV and JSON every entry is text, and becomes a number only where one is asked for. What is read
-depends on the text alone: DuckDB's cast rounds to the nearest float, and what it takes for a number
-but people do not is a mistake. Names, paths and texts that a request or a file brings are quoted by
-`literal` and `quoted`.
+Every entry of CSV and JSON is text, and becomes a number only in a column of numbers. The number
+depends only on that text: DuckDB's cast rounds to the nearest float. Text such as 1_000, which
+DuckDB reads as a number and people do not, is a parse error. `quote_text` and `quote_name` quote
+all names, paths and texts of requests and files.
 """
 
 import re
@@ -26,13 +26,13 @@ from dpnoise.statistics.plan import Key
 if TYPE_CHECKING:
     import duckdb
 
-_LONGEST_LIST: Final = 500  # Characters of the names of columns in an error.
-# Files have the columns that are in them, whatever their folders are called.
-AS_THEY_ARE: Final = "hive_partitioning=false"
-# Errors that DuckDB raises about JSON: a column that hive declares too, and an id.
-IN_ROWS: Final = "declared by hive and in a row:"
+_MAX_LIST_LENGTH: Final = 500  # The most characters of column names in an error.
+# DuckDB must not read columns from the names of folders.
+WITHOUT_HIVE: Final = "hive_partitioning=false"
+# Messages that our SQL raises about JSON: a column that hive declares too, and an inexact id.
+HIVE_COLUMN_IN_ROW: Final = "declared by hive and in a row:"
 INEXACT_NUMBER: Final = "an id or a group that is not exact"
-# What stands for a missing number in text, besides nothing at all and NaN.
+# Text that means a missing number, in addition to empty text and NaN.
 _MISSING_WORDS: Final = (
     *("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL"),
     *("n/a", "null"),
@@ -46,117 +46,117 @@ _DESCRIBED_TYPES: Final = {
 }
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_LARGEST: Final = 2**63  # Integers have 64 bits.
+_INTEGER_LIMIT: Final = 2**63  # Integers have 64 bits.
 
 
 class UnreadableError(ArgumentError):
-    """DuckDB cannot read a file as it tried to."""
+    """DuckDB cannot read a file in this way."""
 
 
-def literal(text: str) -> str:
-    """Return a text as SQL has it."""
+def quote_text(text: str) -> str:
+    """Return text as a literal of SQL."""
     doubled = text.replace("'", "''")
     return f"'{doubled}'"
 
 
-def quoted(name: str) -> str:
-    """Return a name as SQL has it."""
+def quote_name(name: str) -> str:
+    """Return a name as a quoted identifier of SQL."""
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 
 
 def as_paths(paths: Sequence[str]) -> str:
-    """Return paths as a list of SQL, in which no letter makes them a pattern."""
+    """Return paths as a list of SQL, with the characters of patterns escaped."""
     plain = (re.sub(r"([*?\[])", r"[\1]", path) for path in paths)
-    return f"[{', '.join(map(literal, plain))}]"
+    return f"[{', '.join(map(quote_text, plain))}]"
 
 
 def _number(text: str, decimal: str) -> str:
-    """Return the number that a text, an expression of SQL, reads as, if it is not wrong."""
-    if decimal == ",":  # A point is then not a sign of numbers.
+    """Return the SQL that parses text, itself SQL, as a number; null if it is not one."""
+    if decimal == ",":  # A point is then a parse error.
         text = f"CASE WHEN contains({text}, '.') THEN '.' ELSE replace({text}, ',', '.') END"
     return f"TRY_CAST({text} AS DOUBLE)"
 
 
 def _is_wrong(text: str, decimal: str) -> str:
-    """Tell, by 0 or 1, where text is neither a number nor stands for a missing one."""
-    words = ", ".join(map(literal, _MISSING_WORDS))
+    """Return the SQL of a parse-error flag, 0 or 1. Missing numbers are not errors."""
+    words = ", ".join(map(quote_text, _MISSING_WORDS))
     return (
         f"CASE WHEN {text} IS NULL THEN 0 WHEN {_is_odd(text)} THEN 1 "
         f"WHEN {_number(text, decimal)} IS NOT NULL THEN 0 "
-        # Of few rows: an IN would be a join of all.
+        # Few rows get here. DuckDB would plan an IN as a join of all rows.
         f"WHEN list_contains(['', {words}], trim({text})) THEN 0 ELSE 1 END"
     )
 
 
 def _is_odd(text: str) -> str:
-    """Tell where DuckDB reads a number that people would not: 1_000 and +-5."""
+    """Return the SQL that is true for numbers of DuckDB that people do not write: 1_000, +-5."""
     return f"(contains({text}, '_') OR contains({text}, '+-'))"
 
 
 def _is_parsed(kind: str, keys: Sequence[Key]) -> bool:
-    """Tell whether a column of groups, of DuckDB's type `kind`, is read as numbers."""
+    """Return whether a column of groups, of DuckDB's type `kind`, is read as numbers."""
     return kind == "VARCHAR" and all(is_real(key) for key in keys)
 
 
 def _group(text: str, kind: str, keys: Sequence[Key], decimal: str) -> str:
-    """Return a column, of DuckDB's type `kind`, as its declared keys are compared with it."""
+    """Return the SQL that is compared with declared keys; `kind` is DuckDB's type."""
     if _is_parsed(kind, keys):
         return f"CASE WHEN NOT {_is_odd(text)} THEN {_number(text, decimal)} END"
-    # Bytes that are no text are in no declared group.
+    # Bytes that are not UTF-8 are in no declared group.
     return f"TRY(decode({text}))" if kind == "BLOB" else text
 
 
 @dataclass(frozen=True)
 class Opening:
-    """What is to be opened, and what is closed when all is read."""
+    """The files to open, how to read them, and what to close afterwards."""
 
     connection: "duckdb.DuckDBPyConnection"
     files: Files
     paths: list[str]
-    shown: str  # What an error calls it.
+    shown: str  # The name of the files for errors.
     stack: ExitStack
     in_order: bool = False  # Whether to read CSV in order, because reading in parallel failed.
-    kept: bool = False  # Whether to hold rows in memory, because they can be read only once.
-    # By path, the values that hive declares, as SQL.
+    in_memory: bool = False  # Whether to hold rows in memory, because they can be read only once.
+    # Maps each path to the values of its hive columns, as SQL.
     partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Source:
-    """An open source: what to select from, and the names of its columns."""
+    """An open source of rows, with the names of its columns."""
 
     is_repeatable = True  # Whether the rows can be read again, in the same order.
-    has_header = False  # If so, names are whatever the first line of a file holds.
+    has_header = False  # Whether names come from the first line, which may be data.
 
     def __init__(self, opening: Opening, names: list[str] | None) -> None:
         self.opening, self.paths, self.connection = opening, opening.paths, opening.connection
         self._hive = list(opening.files.hive)
-        known = {name.casefold() for name in names or ()}
+        names_in_file = {name.casefold() for name in names or ()}
         for name in self._hive:
-            if name.casefold() in known:
+            if name.casefold() in names_in_file:
                 raise ArgumentError(
                     f"{opening.shown} has a column {name!r}, which hive declares as one of "
                     "folders. Leave it out of hive."
                 )
-        # None if only the rows know the names.
+        # None if the names are only in the rows.
         self.names = None if names is None else [*names, *self._hive]
 
-    def table(self, wanted: Sequence[str], paths: Sequence[str]) -> str:
-        """Return the SQL of a table of some columns, from some of the paths."""
+    def table(self, names: Sequence[str], paths: Sequence[str]) -> str:
+        """Return the SQL of a table with some columns, from some of the paths."""
         raise NotImplementedError
 
     def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
-        """Say which columns are ids and which are groups to discover, before `table` is called.
+        """Declare the columns of ids and of groups to discover, before `table` is called.
 
-        Raises if the source may call two entries of one equal that are written differently.
+        Raises if such a column may have equal entries that are written differently.
         """
 
     def fault(self) -> str | None:
-        """Return what went wrong outside of DuckDB."""
+        """Return a failure outside DuckDB; None if there is none."""
         return None
 
     def stop(self) -> None:
-        """End what it waits for."""
+        """End reads that wait for more rows."""
 
     def columns(
         self,
@@ -166,72 +166,79 @@ class Source:
         others: Sequence[str] = (),
         numbered: str | None = None,
     ) -> FileColumns:
-        """Return the columns of all paths, or of one with its rows numbered from 1.
+        """Return columns of all paths, or of one path with its rows numbered from 1.
 
-        Text is read as numbers where they are asked for, groups as keys match them. `others` are
-        taken as they are.
+        Text in `numeric` columns is parsed as numbers. Groups are converted to match their keys.
+        `others` are unchanged.
         """
-        wanted = list(dict.fromkeys([*numeric, *groups, *ids, *others]))
-        self._check(wanted)
+        columns_read = list(dict.fromkeys([*numeric, *groups, *ids, *others]))
+        self._check_columns(columns_read)
         self.declare_ids(ids, others)
         decimal = self.opening.files.decimal
-        row, *free = _free_names([*(self.names or []), *wanted], 1 + len(numeric))
+        row, *free = _free_names([*(self.names or []), *columns_read], 1 + len(numeric))
         paths, number = self.paths, ""
         if numbered is not None:
             paths, number = [numbered], f", row_number() OVER () AS {row}"
-        raw = self.connection.sql(f"SELECT *{number} FROM {self._partitioned(wanted, paths)}")
+        table = self._table_with_partitions(columns_read, paths)
+        raw = self.connection.sql(f"SELECT *{number} FROM {table}")
         kinds = dict(zip(raw.columns, map(str, raw.types), strict=True))
         parse_errors = dict(zip((n for n in numeric if kinds[n] == "VARCHAR"), free, strict=False))
         parsed = {n for n in groups if n in parse_errors or _is_parsed(kinds[n], groups[n])}
-        parts = {name: quoted(name) for name in raw.columns}
+        parts = {name: quote_name(name) for name in raw.columns}
         for name in groups.keys() - set(numeric):
-            parts[name] = _group(quoted(name), kinds[name], groups[name], decimal)
+            parts[name] = _group(quote_name(name), kinds[name], groups[name], decimal)
         for name in numeric:
-            if kinds[name] == '"NULL"':  # A column of nulls alone has a type of its own.
-                parts[name] = f"CAST({quoted(name)} AS DOUBLE)"
+            if kinds[name] == '"NULL"':  # DuckDB has a type for columns that hold only nulls.
+                parts[name] = f"CAST({quote_name(name)} AS DOUBLE)"
         for name, flag in parse_errors.items():
-            parts[name] = _number(quoted(name), decimal)
-            parts[flag] = _is_wrong(quoted(name), decimal)
-        relation = raw.project(", ".join(f"{sql} AS {quoted(name)}" for name, sql in parts.items()))
-        if self.opening.kept:
+            parts[name] = _number(quote_name(name), decimal)
+            parts[flag] = _is_wrong(quote_name(name), decimal)
+        relation = raw.project(
+            ", ".join(f"{sql} AS {quote_name(name)}" for name, sql in parts.items())
+        )
+        if self.opening.in_memory:
             relation = self.connection.from_arrow(relation.to_arrow_table())
         return FileColumns(relation, parse_errors, parsed, row)
 
-    def renamed(self, wanted: Iterable[str]) -> str:
-        """Return the SQL of columns that are called by their places: DuckDB may rename others."""
-        names = self.names or []
-        return ", ".join(f"c{names.index(name)} AS {quoted(name)}" for name in wanted) or "1"
+    def select_by_index(self, names: Iterable[str]) -> str:
+        """Return the SQL that selects columns by position: DuckDB may rename columns."""
+        index_of = (self.names or []).index
+        return ", ".join(f"c{index_of(name)} AS {quote_name(name)}" for name in names) or "1"
 
-    def _partitioned(self, wanted: list[str], paths: list[str]) -> str:
-        """Return a table with the columns that hive declares."""
+    def _table_with_partitions(self, columns_read: list[str], paths: list[str]) -> str:
+        """Return the SQL of a table that includes the columns of hive."""
         if not self._hive:
-            return self.table(wanted, paths)
+            return self.table(columns_read, paths)
         by_values: dict[tuple[str, ...], list[str]] = {}
         for path in paths:
             by_values.setdefault(self.opening.partitions[path], []).append(path)
-        # Whether a row of JSON has such a column is known when it is read.
-        own = [name for name in wanted if self.names is None or name not in self._hive]
+        # Only the rows of JSON show whether they have such a column too.
+        file_columns = [
+            name for name in columns_read if self.names is None or name not in self._hive
+        ]
         parts = []
-        for values, same in by_values.items():
-            sql = {name: quoted(name) for name in wanted}
-            for place, (name, value) in enumerate(zip(self._hive, values, strict=True)):
-                if name in own:
-                    error = f"error({literal(f'{IN_ROWS} {place}')})"
-                    sql[name] = f"CASE WHEN {quoted(name)} IS NULL THEN {value} ELSE {error} END"
-                elif name in wanted:
+        for values, group in by_values.items():
+            sql = {name: quote_name(name) for name in columns_read}
+            for index, (name, value) in enumerate(zip(self._hive, values, strict=True)):
+                if name in file_columns:
+                    error = f"error({quote_text(f'{HIVE_COLUMN_IN_ROW} {index}')})"
+                    sql[name] = (
+                        f"CASE WHEN {quote_name(name)} IS NULL THEN {value} ELSE {error} END"
+                    )
+                elif name in columns_read:
                     sql[name] = value
-            chosen = ", ".join(f"{value} AS {quoted(name)}" for name, value in sql.items())
-            parts.append(f"SELECT {chosen or '1'} FROM {self.table(own, same)}")
+            columns = ", ".join(f"{value} AS {quote_name(name)}" for name, value in sql.items())
+            parts.append(f"SELECT {columns or '1'} FROM {self.table(file_columns, group)}")
         return f"({' UNION ALL '.join(parts)})"
 
-    def _check(self, wanted: list[str]) -> None:
-        """Raise unless each column is there once, also to DuckDB, which knows no capitals."""
-        same: dict[str, str] = {}
-        for name in wanted:
-            other = same.setdefault(name.casefold(), name)
+    def _check_columns(self, columns_read: list[str]) -> None:
+        """Raise unless each column exists once. DuckDB ignores case."""
+        first_spellings: dict[str, str] = {}
+        for name in columns_read:
+            other = first_spellings.setdefault(name.casefold(), name)
             if other != name:
                 raise ArgumentError(
-                    f"Columns {other!r} and {name!r} differ by capitals alone. Rename one."
+                    f"Columns {other!r} and {name!r} differ only by capitals. Rename one."
                 )
             times = 1 if self.names is None else self.names.count(name)
             if times > 1:
@@ -245,56 +252,55 @@ class Source:
 
     @property
     def described_columns(self) -> str:
-        """What the columns are called, as an error says it: nothing that a row may hold."""
+        """A description of the columns for errors. It shows nothing that a row may hold."""
         if self.names is None:
             return "Its columns are named in its rows."
-        if self.has_header:  # Without a header, the first line is a row.
+        if self.has_header:  # If the file has no header, the first line is a row.
             entries = "1 entry" if len(self.names) == 1 else f"{len(self.names):,} entries"
             return (
                 f"Its first line has {entries}. Is that line a header? If it is separated by "
                 'another sign, say so, as in delimiter=";".'
             )
-        return f"It has: {shortened(', '.join(map(shown, self.names)), _LONGEST_LIST)}."
+        return f"It has: {shortened(', '.join(map(shown, self.names)), _MAX_LIST_LENGTH)}."
 
 
 def _free_names(taken: Iterable[str], number: int) -> list[str]:
-    """Return names for helper columns, none of which is taken; DuckDB ignores case."""
-    known = {name.casefold() for name in taken}
-    candidates = (f"helper{place}" for place in range(number + len(known)))
-    return [name for name in candidates if name not in known][:number]
+    """Return unused names for helper columns; DuckDB ignores case."""
+    taken_names = {name.casefold() for name in taken}
+    candidates = (f"helper{index}" for index in range(number + len(taken_names)))
+    return [name for name in candidates if name not in taken_names][:number]
 
 
 class JsonLines(Source):
-    """JSON, one object a line: each row names its columns."""
+    """JSON with one object per line. Each row names its columns."""
 
     def __init__(self, opening: Opening) -> None:
-        if STANDARD_INPUT in opening.paths:  # DuckDB would find no row in a pipe.
+        if STANDARD_INPUT in opening.paths:  # DuckDB finds no rows in a pipe.
             raise ArgumentError("JSON lines are not read from a pipe. Write them to a file first.")
         super().__init__(opening, None)
-        self._exact = set[str]()  # The columns whose numbers must not have been rounded.
+        self._exact = set[str]()  # Columns of numbers that must be exact.
 
     def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
-        """Refuse numbers of ids and of discovered groups that may have been rounded."""
+        """Refuse ids and discovered groups that are numbers and may have been rounded."""
         self._exact.update(ids, discovered)
 
-    def table(self, wanted: Sequence[str], paths: Sequence[str]) -> str:
-        """Return the rows, with every entry as text."""
-        types = ", ".join(f"{literal(name)}: 'JSON'" for name in wanted or ["nothing"])
-        options = f"columns={{{types}}}, auto_detect=false, records=true, {AS_THEY_ARE}"
-        columns = (f"{self._text(name)} AS {quoted(name)}" for name in wanted)
+    def table(self, names: Sequence[str], paths: Sequence[str]) -> str:
+        """Return the SQL of the rows, with every entry as text."""
+        types = ", ".join(f"{quote_text(name)}: 'JSON'" for name in names or ["nothing"])
+        options = f"columns={{{types}}}, auto_detect=false, records=true, {WITHOUT_HIVE}"
+        columns = (f"{self._text(name)} AS {quote_name(name)}" for name in names)
         rows = f"read_ndjson({as_paths(paths)}, {options})"
         return f"(SELECT {', '.join(columns) or '1'} FROM {rows})"
 
     def _text(self, name: str) -> str:
-        """Return the SQL of the text of a value: 7.0 and 7 are one number, and have one text.
+        """Return the SQL of the text of a value. 7.0 and 7 are one number and have the same text.
 
-        An id must not be a number that a program may have rounded when it wrote it, a list or an
-        object.
+        An id must not be a list, an object, or a number that the writer may have rounded.
         """
-        value = quoted(name)
+        value = quote_name(name)
         number, text = f"TRY_CAST({value} AS DOUBLE)", f"{value}->>'$'"
         is_whole = f"{number} = floor({number}) AND abs({number}) < {2**53}"
-        other = f"error({literal(INEXACT_NUMBER)})" if name in self._exact else text
+        other = f"error({quote_text(INEXACT_NUMBER)})" if name in self._exact else text
         return (
             f"CASE WHEN json_type({value}) = 'DOUBLE' AND {is_whole} "
             f"THEN CAST(CAST({number} AS BIGINT) AS VARCHAR) "
@@ -310,22 +316,24 @@ class Parquet(Source):
         if STANDARD_INPUT in paths:
             raise ArgumentError("Parquet is not read from a pipe. Write it to a file first.")
         types, read = import_extra("pyarrow", "files").types, import_module("pyarrow.parquet")
-        self._rounded = set[str]()  # The columns whose numbers DuckDB reads as shorter floats.
+        self._rounded = set[str]()  # Columns of numbers that DuckDB reads as shorter floats.
         declared = []
         for path in paths:
             rows = opening.connection.sql(f"SELECT * FROM {_read_parquet([path])}")
-            schema = read.read_schema(path)  # With names as they are: DuckDB changes some.
+            schema = read.read_schema(path)  # With the original names: DuckDB changes some.
             declared.append((schema.names, list(map(str, rows.types))))
             for column in schema:
                 if types.is_decimal256(column.type) or types.is_float16(column.type):
                     self._rounded.add(column.name)
             if declared[-1] != declared[0]:
-                raise ArgumentError(f"{path} has other columns than {paths[0]}. Read it apart.")
+                raise ArgumentError(
+                    f"{path} has other columns than {paths[0]}. Read it separately."
+                )
         super().__init__(opening, declared[0][0])
-        self._places = ", ".join(f"c{place}" for place in range(len(declared[0][0])))
+        self._places = ", ".join(f"c{index}" for index in range(len(declared[0][0])))
 
     def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
-        """Refuse ids whose numbers DuckDB reads as floats, which may be too short for them."""
+        """Refuse ids that DuckDB would round to floats."""
         for name in [*ids, *discovered]:
             if name in self._rounded:
                 raise ArgumentError(
@@ -334,19 +342,19 @@ class Parquet(Source):
                     "integers."
                 )
 
-    def table(self, wanted: Sequence[str], paths: Sequence[str]) -> str:
-        """Return the rows of files."""
+    def table(self, names: Sequence[str], paths: Sequence[str]) -> str:
+        """Return the SQL of the rows."""
         rows = f"{_read_parquet(paths)} AS t({self._places})"
-        return f"(SELECT {self.renamed(wanted)} FROM {rows})"
+        return f"(SELECT {self.select_by_index(names)} FROM {rows})"
 
 
 def _read_parquet(paths: Sequence[str]) -> str:
-    return f"read_parquet({as_paths(paths)}, {AS_THEY_ARE})"
+    return f"read_parquet({as_paths(paths)}, {WITHOUT_HIVE})"
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Batches of rows as a table of Arrow, to be read as often as needed."""
+    """A table of Arrow in batches, which can be read several times."""
 
     schema: ArrowObject
     batches: Callable[[], Iterator[ArrowObject]]
@@ -357,12 +365,12 @@ class Stream:
 
 
 class Database(Source):
-    """A table or view of a database, whose rows come as Arrow."""
+    """A table or view of a database, read as batches of Arrow."""
 
     names: list[str]
     ids: frozenset[str] = frozenset()
     discovered: frozenset[str] = frozenset()
-    stream_fault: str | None = None  # What ended a stream early.
+    stream_fault: str | None = None  # The error that ended a stream early.
 
     def __init__(self, opening: Opening) -> None:
         if len(opening.paths) > 1 or opening.files.table is None:
@@ -371,42 +379,42 @@ class Database(Source):
         self.stack = opening.stack
         names, tables = self.connect()
         if not names:
-            there = shortened(", ".join(tables), _LONGEST_LIST) or "none"
+            available = shortened(", ".join(tables), _MAX_LIST_LENGTH) or "none"
             raise ArgumentError(
-                f"{self.address} has no table {self.table_name!r}. It has: {there}."
+                f"{self.address} has no table {self.table_name!r}. It has: {available}."
             )
         super().__init__(opening, names)
 
     def connect(self) -> tuple[list[str], list[str]]:
-        """Return the names of the columns and, if there are none, of all tables."""
+        """Return the names of the columns. If there are none, also return those of all tables."""
         raise NotImplementedError
 
     def check_comparable(self, name: str) -> None:
-        """Raise if the database may call entries of a column equal that are written differently."""
+        """Raise if the database may treat differently written entries of a column as equal."""
         raise NotImplementedError
 
-    def stream(self, wanted: Sequence[str]) -> Stream:
-        """Return some columns."""
+    def stream(self, names: Sequence[str]) -> Stream:
+        """Return a stream of some columns."""
         raise NotImplementedError
 
     def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
-        """Set the columns of ids and of groups to discover; raise if that is unsafe."""
+        """Set the columns of ids and of groups to discover; raise if one is not comparable."""
         for name in [*ids, *discovered]:
             self.check_comparable(name)
         self.ids, self.discovered = frozenset(ids), frozenset(discovered)
 
-    def table(self, wanted: Sequence[str], _: Sequence[str]) -> str:
-        """Return the rows."""
-        self.connection.register("streamed", self.stream(wanted))
+    def table(self, names: Sequence[str], _: Sequence[str]) -> str:
+        """Register the stream of rows, and return its name in SQL."""
+        self.connection.register("streamed", self.stream(names))
         return "streamed"
 
     def fault(self) -> str | None:
-        """Return what ended a stream early."""
+        """Return the error that ended a stream early; None if there is none."""
         return self.stream_fault
 
 
 def spelling_error(name: str, fact: str, instead: str) -> ArgumentError:
-    """Return the error about a column of ids whose equal values may have several spellings."""
+    """Return the error for a column of ids in which equal values may be written differently."""
     return ArgumentError(
         f"Column {name!r} {shown(fact)}: equal values may be written differently. Make a view with "
         f"one spelling for each value, such as {shown(instead)}, and give that."
@@ -414,55 +422,65 @@ def spelling_error(name: str, fact: str, instead: str) -> ArgumentError:
 
 
 def partition_values(hive: Mapping[str, str], paths: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the values of the columns that folders declare, for each path, as SQL.
+    """Return the values of the hive columns for each path, as SQL.
 
     Hive, Spark and others leave such columns out of files and write folders such as `year=2024`.
-    Their types are declared: guessed, they would depend on which folders there are. No error shows
-    a path, because the names of its folders are data.
+    Their types are declared, because inferred types would depend on the folders that exist. No
+    error shows a path, because the names of its folders are data.
     """
     values = []
-    for place, path in enumerate(paths, start=1):
+    for number, path in enumerate(paths, start=1):
         parts = (folder.partition("=") for folder in PurePath(path).parent.parts)
         folders = [
-            (_decoded(name), _decoded(value)) for name, sign, value in parts if sign and name
+            (_decode_percent_signs(name), _decode_percent_signs(value))
+            for name, sign, value in parts
+            if sign and name
         ]
-        of_file = f"file {place:,} of {len(paths):,}"
-        values.append(tuple(_partition(name, hive[name], folders, of_file) for name in hive))
+        file_label = f"file {number:,} of {len(paths):,}"
+        values.append(
+            tuple(_partition_value(name, hive[name], folders, file_label) for name in hive)
+        )
     return values
 
 
-def _decoded(text: str) -> bytes:
-    """Return what percent signs stand for, as Hive writes it."""
+def _decode_percent_signs(text: str) -> bytes:
+    """Return the bytes of a folder name, in which Hive escapes characters by percent signs."""
     return unquote_to_bytes(text.encode("utf-8", "surrogateescape"))
 
 
-def _partition(name: str, kind: str, folders: list[tuple[bytes, bytes]], of_file: str) -> str:
-    """Return the value of a column as SQL."""
-    found = {value for folder, value in folders if folder == name.encode("utf-8", "replace")}
-    if len(found) != 1:
-        number = "no" if not found else "more than one"
+def _partition_value(
+    name: str, kind: str, folders: list[tuple[bytes, bytes]], file_label: str
+) -> str:
+    """Return the value of a hive column as SQL."""
+    matching = {value for folder, value in folders if folder == name.encode("utf-8", "replace")}
+    if len(matching) != 1:
+        number = "no" if not matching else "more than one"
         raise ArgumentError(
-            f"The path of {of_file} has {number} folder {name + '=...'!r}, and hive declares that "
-            "column. Give the files with that folder in their path, or leave it out of hive."
+            f"The path of {file_label} has {number} folder {name + '=...'!r}, and hive declares "
+            "that column. Give the files with that folder in their path, or leave it out of hive."
         )
-    value = found.pop()
-    constant = "NULL" if value == _NULL_FOLDER else _constant(value, kind)
+    value = matching.pop()
+    constant = "NULL" if value == _NULL_FOLDER else _as_constant(value, kind)
     if constant is None:
         raise ArgumentError(
-            f"The folder {name + '=...'!r} of {of_file} does not name {_DESCRIBED_TYPES[kind]}, as "
-            "hive declares. Rename it, or declare text."
+            f"The folder {name + '=...'!r} of {file_label} does not name {_DESCRIBED_TYPES[kind]}, "
+            "as hive declares. Rename it, or declare text."
         )
     return f"CAST({constant} AS {_SQL_TYPES[kind]})"
 
 
-def _constant(value: bytes, kind: str) -> str | None:
+def _as_constant(value: bytes, kind: str) -> str | None:
     """Return a value as a constant of SQL; None if it is not of its type."""
-    with suppress(ValueError):  # That of text that is not UTF-8 is one too.
+    with suppress(ValueError):  # Also raised for bytes that are not UTF-8.
         text = value.decode()
-        if kind == "integer" and _INTEGER.fullmatch(text) and -_LARGEST <= int(text) < _LARGEST:
-            return literal(str(int(text)))
+        if (
+            kind == "integer"
+            and _INTEGER.fullmatch(text)
+            and -_INTEGER_LIMIT <= int(text) < _INTEGER_LIMIT
+        ):
+            return quote_text(str(int(text)))
         if kind == "date" and _DATE.fullmatch(text):
-            return literal(date.fromisoformat(text).isoformat())
+            return quote_text(date.fromisoformat(text).isoformat())
         if kind == "text" and "\0" not in text:
-            return literal(text)
+            return quote_text(text)
     return None

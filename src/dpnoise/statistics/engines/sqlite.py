@@ -1,10 +1,10 @@
-"""Tables of SQLite, read in a stream by Python's own library: DuckDB would need an extension.
+"""Tables of SQLite, read in a stream by Python's sqlite3: DuckDB would need an extension.
 
-SQLite lets every row hold what it likes; a column counts as what its table declares. One declared
-INTEGER or REAL holds such numbers, whatever else is there is a mistake; all others are text.
+In SQLite a row may hold any type, whatever its column declares. A column that is declared INTEGER
+or REAL must hold such numbers; other entries are errors. All other columns are read as text.
 
-Ids that SQLite calls equal are one person. So a column of ids must compare text by its bytes, and
-hold entries of one type: SQLite calls 7 and 7.0 equal, but not 7 and '7'.
+Ids that SQLite treats as equal are one person. So a column of ids must compare text by its bytes,
+and hold entries of one type: in SQLite 7 equals 7.0, but not '7'.
 """
 
 import sqlite3
@@ -22,22 +22,22 @@ from dpnoise.statistics.engines.runners import ArrowObject
 from dpnoise.statistics.engines.sources import (
     Database,
     Stream,
-    quoted,
+    quote_name,
     spelling_error,
 )
 
-_ROWS: Final = 2**14
+_BATCH_ROWS: Final = 2**14
 _UNKNOWN_COLLATION: Final = "no such collation"
-# Signs in an error of SQLite, with what our error says.
-_COMPLAINTS: Final = {
+# Parts of SQLite's errors, with the words of ours.
+_FAILURES: Final = {
     "locked": "it is locked. Close the program that writes to it, or copy it",
     _UNKNOWN_COLLATION: (
         "it has a collation that another program defines. Copy the table without it"
     ),
 }
-_PATIENCE: Final = 1.0  # Seconds, for another program to finish writing.
-# SQLite's collations besides BINARY. Each has two texts that only it calls equal, and SQL that
-# writes equal texts alike.
+_LOCK_TIMEOUT: Final = 1.0  # Seconds to wait for another program that writes.
+# SQLite's collations other than BINARY. Each has two texts that are equal only under it, and SQL
+# that writes equal texts in the same way.
 _LOOSE_COLLATIONS: Final = {"NOCASE": ("a", "A", "lower({})"), "RTRIM": ("a", "a ", "rtrim({})")}
 
 
@@ -49,10 +49,10 @@ class _InvalidText(str):
 
 @dataclass(frozen=True)
 class _EntryType:
-    """What an error calls one entry of a type and many, and SQL to write in a view instead."""
+    """The singular and plural of a type for errors, and SQL for a view that avoids it."""
 
-    one: str
-    many: str
+    singular: str
+    plural: str
     instead: str
 
 
@@ -63,13 +63,13 @@ _ENTRY_TYPES: Final[dict[type, _EntryType]] = {
     bytes: _EntryType("a blob", "blobs", "hex({})"),
     _InvalidText: _EntryType("text that is not UTF-8", "text", "hex({})"),
 }
-_DECLARED: Final[dict[str, tuple[type, ...]]] = {
+_ALLOWED_TYPES: Final[dict[str, tuple[type, ...]]] = {
     "integer": (int,),
     "real": (float,),
     "text": tuple(_ENTRY_TYPES),
 }
 _ID_TYPES: Final[tuple[type, ...]] = (str, int, bytes)
-# Without blobs, which are read as text where the groups are then declared.
+# Blobs are excluded: they are read as text where the discovered groups are counted.
 _DISCOVERED_TYPES: Final[tuple[type, ...]] = (str, int)
 
 
@@ -80,127 +80,131 @@ class SqliteTable(Database):
         """Read the declared type of each column."""
         listing = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
         columns = "SELECT name, type FROM pragma_table_info(?)"
-        with self._opened() as database:
-            found = database.execute(columns, (self.table_name,))
-            self._kinds = {name: _affinity(declared) for name, declared in found}
+        with self._open() as database:
+            rows = database.execute(columns, (self.table_name,))
+            self._kinds = {name: _affinity(declared) for name, declared in rows}
             return list(self._kinds), [name for (name,) in database.execute(listing)]
 
     def check_comparable(self, name: str) -> None:
-        """Raise if SQLite calls texts of a column equal whose bytes differ.
+        """Raise if SQLite treats texts of a column as equal although their bytes differ.
 
-        No row is read. Of all parts of a UNION the leftmost decides how texts are compared, even
-        without rows: https://www.sqlite.org/lang_select.html, section 3.
+        No row is read. The leftmost part of a UNION decides how texts are compared, even if it has
+        no rows: https://www.sqlite.org/lang_select.html, section 3.
         """
         if self._kinds[name] != "text":
             return
-        column = f"SELECT {quoted(name)} FROM {quoted(self.table_name)} WHERE 0"
+        column = f"SELECT {quote_name(name)} FROM {quote_name(self.table_name)} WHERE 0"
         distinct = f"SELECT count(*) FROM ({column} UNION SELECT ? UNION SELECT ?)"
         for collation, (text, equal_text, instead) in _LOOSE_COLLATIONS.items():
-            with self._opened() as database:
+            with self._open() as database:
                 try:
                     (number,) = database.execute(distinct, (text, equal_text)).fetchone()
                 except sqlite3.Error as error:
                     if _UNKNOWN_COLLATION not in str(error):
                         raise
                     foreign = "has a collation that another program defines"
-                    raise spelling_error(name, foreign, f"lower({quoted(name)})") from None
+                    raise spelling_error(name, foreign, f"lower({quote_name(name)})") from None
             if number == 1:
                 fact = f"has the collation {collation}"
-                raise spelling_error(name, fact, instead.format(quoted(name)))
+                raise spelling_error(name, fact, instead.format(quote_name(name)))
 
-    def stream(self, wanted: Sequence[str]) -> Stream:
-        """Return some columns, to be read as often as needed."""
+    def stream(self, names: Sequence[str]) -> Stream:
+        """Return a stream of some columns, which can be read several times."""
         pa = import_extra("pyarrow", "files")
         types = {"integer": pa.int64(), "real": pa.float64(), "text": pa.string()}
-        kinds = {name: types[self._kinds[name]] for name in wanted}
+        kinds = {name: types[self._kinds[name]] for name in names}
         schema = pa.schema(kinds or {"nothing": pa.int64()})
-        return Stream(schema, lambda: self._batches(wanted, schema))
+        return Stream(schema, lambda: self._batches(names, schema))
 
-    def _batches(self, wanted: Sequence[str], schema: ArrowObject) -> Iterator[ArrowObject]:
-        """Yield the rows. An error would reach DuckDB, which shows it: so it ends the stream."""
+    def _batches(self, names: Sequence[str], schema: ArrowObject) -> Iterator[ArrowObject]:
+        """Yield the rows. An error ends the stream, because DuckDB would show its message."""
         arrow = import_extra("pyarrow", "files")
         comparable = dict.fromkeys(self.discovered, _DISCOVERED_TYPES)
         comparable |= dict.fromkeys(self.ids, _ID_TYPES)
-        columns = [_Column(name, self._kinds[name], comparable.get(name)) for name in wanted]
+        columns = [_Column(name, self._kinds[name], comparable.get(name)) for name in names]
         columns = columns or [_Column("nothing", "integer", None)]
-        chosen, first = ", ".join(map(quoted, wanted)) or "1", 1
+        selected, first_row = ", ".join(map(quote_name, names)) or "1", 1
         try:
-            with self._opened() as database:
-                rows = database.execute(f"SELECT {chosen} FROM {quoted(self.table_name)}")
-                while part := rows.fetchmany(_ROWS):
-                    pairs = zip(columns, zip(*part, strict=True), strict=True)
-                    held = [column.converted(entries, first) for column, entries in pairs]
-                    arrays = [arrow.array(*one) for one in zip(held, schema.types, strict=True)]
+            with self._open() as database:
+                rows = database.execute(f"SELECT {selected} FROM {quote_name(self.table_name)}")
+                while batch := rows.fetchmany(_BATCH_ROWS):
+                    pairs = zip(columns, zip(*batch, strict=True), strict=True)
+                    values = [column.convert(entries, first_row) for column, entries in pairs]
+                    typed = zip(values, schema.types, strict=True)
+                    arrays = [arrow.array(entries, kind) for entries, kind in typed]
                     yield arrow.RecordBatch.from_arrays(arrays, schema=schema)
-                    first += len(part)
+                    first_row += len(batch)
         except ArgumentError as error:
             self.stream_fault = str(error)
 
     @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        """Open the database. Errors are raised without the data that SQLite quotes."""
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """Open the database. Errors leave out the data that SQLite quotes."""
         address = quote(bytes(Path(self.address).absolute()))
         try:
             # DuckDB reads from another thread.
             with closing(
                 sqlite3.connect(
-                    f"file:{address}?mode=ro", uri=True, check_same_thread=False, timeout=_PATIENCE
+                    f"file:{address}?mode=ro",
+                    uri=True,
+                    check_same_thread=False,
+                    timeout=_LOCK_TIMEOUT,
                 )
             ) as database:
-                database.text_factory = _decoded
+                database.text_factory = _decode
                 yield database
         except sqlite3.Error as error:
-            words = (what for sign, what in _COMPLAINTS.items() if sign in str(error))
-            what = next(words, "it is no database of SQLite, or damaged")
-            raise ArgumentError(f"{self.address} cannot be read: {what}.") from None
+            failures = (failure for sign, failure in _FAILURES.items() if sign in str(error))
+            failure = next(failures, "it is not a database of SQLite, or damaged")
+            raise ArgumentError(f"{self.address} cannot be read: {failure}.") from None
 
 
 class _Column:
-    """A column during one scan: checks its entries, and writes them as Arrow holds them.
+    """A column during one scan. It checks entries and converts them for Arrow.
 
-    `comparable` has the types of ids, or of groups to discover: all entries have one of these.
+    `comparable` has the types of ids or of groups to discover. All entries must have the same one.
     """
 
     def __init__(self, name: str, kind: str, comparable: Sequence[type] | None) -> None:
         self._name, self._kind, self._is_compared = name, kind, comparable is not None
-        self._allowed = comparable if comparable and kind == "text" else _DECLARED[kind]
+        self._allowed = comparable if comparable and kind == "text" else _ALLOWED_TYPES[kind]
         self._types = {*self._allowed, NoneType}
 
-    def converted(self, entries: Sequence[object], first_row: int) -> list[object]:
-        """Return entries as Arrow takes them; raise if one is of a type that may not be here."""
+    def convert(self, entries: Sequence[object], first_row: int) -> list[object]:
+        """Convert entries for Arrow; raise if the type of one is not allowed."""
         present = next((entry for entry in entries if entry is not None), None)
         if self._is_compared and present is not None:
             self._types &= {type(present), NoneType}
         if not set(map(type, entries)) <= self._types:
-            wrong = (place for place, entry in enumerate(entries) if type(entry) not in self._types)
-            place = next(wrong)
-            raise self._error(type(entries[place]), first_row + place)
+            rejected = (i for i, entry in enumerate(entries) if type(entry) not in self._types)
+            index = next(rejected)
+            raise self._error(type(entries[index]), first_row + index)
         if self._kind != "text":
             return list(entries)
-        # In a column of ids no byte is lost: else two ids could become one.
+        # Ids keep every byte, so that no two of them become one.
         return [
-            entry.hex() if self._is_compared and isinstance(entry, bytes) else _text(entry)
+            entry.hex() if self._is_compared and isinstance(entry, bytes) else _as_text(entry)
             for entry in entries
         ]
 
-    def _error(self, found: type, row: int) -> ArgumentError:
+    def _error(self, entry_type: type, row: int) -> ArgumentError:
         where = f"Row {row} of column {self._name!r}"
         if not self._is_compared:
-            what = "an integer" if self._kind == "integer" else "a number"
+            expected = "an integer" if self._kind == "integer" else "a number"
             return ArgumentError(
-                f"{where} holds what is not {what}, as its table declares. "
+                f"{where} does not hold {expected}, as its table declares. "
                 'Correct it, or empty it and say missing="drop".'
             )
-        expected = " or ".join(f"all {_ENTRY_TYPES[allowed].many}" for allowed in self._allowed)
-        instead = shown(_ENTRY_TYPES[found].instead.format(quoted(self._name)))
+        expected = " or ".join(f"all {_ENTRY_TYPES[allowed].plural}" for allowed in self._allowed)
+        instead = shown(_ENTRY_TYPES[entry_type].instead.format(quote_name(self._name)))
         return ArgumentError(
-            f"{where} is {_ENTRY_TYPES[found].one}, and entries must be {expected}. Correct it, or "
-            f"make a view with {instead}, and give that."
+            f"{where} is {_ENTRY_TYPES[entry_type].singular}, and entries must be {expected}. "
+            f"Correct it, or make a view with {instead}, and give that."
         )
 
 
 def _affinity(declared: str) -> str:
-    """Return what a column holds by the rules of SQLite; numbers it would store either way: text.
+    """Return the type of a column by the rules of SQLite; text for NUMERIC columns.
 
     https://www.sqlite.org/datatype3.html, section 3.1.
     """
@@ -212,16 +216,16 @@ def _affinity(declared: str) -> str:
     return "real" if any(word in declared for word in ("REAL", "FLOA", "DOUB")) else "text"
 
 
-def _decoded(held: bytes) -> str:
-    r"""Return bytes as text, and those that are none as `\xff`."""
+def _decode(content: bytes) -> str:
+    r"""Decode UTF-8, with invalid bytes written as `\xff`."""
     try:
-        return held.decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError:
-        return _InvalidText(held.decode("utf-8", "backslashreplace"))
+        return _InvalidText(content.decode("utf-8", "backslashreplace"))
 
 
-def _text(entry: object) -> str | None:
-    """Return an entry as text; a float with all the digits that it takes to be the same again."""
+def _as_text(entry: object) -> str | None:
+    """Return an entry as text; a float with enough digits to restore it exactly."""
     if isinstance(entry, bytes):
-        return _decoded(entry)
+        return _decode(entry)
     return None if entry is None else str(entry)
