@@ -1,5 +1,6 @@
 """Groups are discovered in files and frames, and unsafe columns are refused."""
 
+from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +55,9 @@ def test_rows_without_an_id_are_added_to_the_persons_of_their_group() -> None:
     frame = pa.table({"who": ["p", None, None], "city": ["cork", "cork", "dublin"]})
     counts = holders(frame, "city", Unit(("who",), without_id="own"))
     assert dict(zip(counts.keys, counts.persons.tolist(), strict=True)) == {"cork": 2, "dublin": 1}
+
+
+@pytest.mark.parametrize("value", [time(10, 30), datetime(2024, 2, 29, tzinfo=UTC), b"cork"])
+def test_a_column_of_a_type_without_groups_is_refused_before_it_is_read(value: object) -> None:
+    with pytest.raises(ArgumentError, match="which is not grouped by"):
+        holders(pa.table({"city": [value]}), "city", None)

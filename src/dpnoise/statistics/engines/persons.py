@@ -254,9 +254,9 @@ def rows_of(frame: "Frame") -> InDuckDB:
         return _InSpark(frame.to_native())
     if engine.is_duckdb():
         return InDuckDB(frame.to_native())
+    # A frame of Polars: `runners` has moved the other frames in memory to DuckDB.
     connection = import_extra("duckdb", "engines").connect()
-    options: dict[str, Any] = {"engine": "streaming"} if engine.is_polars() else {}
-    return InDuckDB(connection.from_arrow(frame.lazy().collect(**options).to_arrow()))
+    return InDuckDB(connection.from_arrow(frame.lazy().collect(engine="streaming").to_arrow()))
 
 
 @dataclass(frozen=True)
