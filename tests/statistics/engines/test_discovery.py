@@ -61,3 +61,18 @@ def test_rows_without_an_id_are_added_to_the_persons_of_their_group() -> None:
 def test_a_column_of_a_type_without_groups_is_refused_before_it_is_read(value: object) -> None:
     with pytest.raises(ArgumentError, match="which is not grouped by"):
         holders(pa.table({"city": [value]}), "city", None)
+
+
+def test_one_row_without_an_id_is_an_error_if_other_groups_have_them() -> None:
+    people = pa.table({"who": [1, None], "city": ["cork", "dublin"]})
+    with pytest.raises(ArgumentError, match="do not identify a person"):
+        holders(people, "city", Unit(("who",)))
+
+
+def test_a_missing_id_and_a_rounded_one_in_a_group_are_an_error() -> None:
+    """Each row has one of two flags. Both must survive the sum over the group."""
+    people = pa.table({"who": [1.0, 2.0**60, None], "city": ["cork", "cork", "cork"]})
+    with pytest.raises(ArgumentError, match="do not identify a person"):
+        holders(people, "city", Unit(("who",)))
+    with pytest.raises(ArgumentError, match=r"2\^53"):
+        holders(people, "city", Unit(("who",), without_id="own"))
