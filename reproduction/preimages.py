@@ -53,7 +53,7 @@ def _search_first(q: float, c: float, s: float, precision: int, found: Floats) -
         cosine = n1 / radius
         cosine = min(1.0, max(-1.0, cosine))
         solved = math.acos(cosine) / (2.0 * math.pi) / unit
-        # What rounding can move the solution by; around cosine 1 the inverse is steep.
+        # The effect of rounding on the solution; around cosine 1 the inverse is steep.
         error = 2.0**-48 + ulp(q) / s / radius
         slack = error / (math.sqrt(1.0 - cosine * cosine) + math.sqrt(error)) / unit
         if abs(solved - np.rint(solved)) <= slack:

@@ -313,7 +313,7 @@ def ranges(edges: Floats, inside: Flags, text: Text = no_text, *, gaps: bool = T
     described = [name for i, name in texts.items() if inside[i]]
     edges, inside = _drop_text_cells(edges, inside, sorted(texts))
     inside[-1] &= gaps
-    inside[0] &= len(edges) > 1 or not texts  # There are no numbers between texts.
+    inside[0] &= len(edges) > 1 or not texts  # No number lies between texts.
     for low, high in borders_of(edges, inside):
         is_text = text(low) or text(high)
         described.append("one of many texts" if is_text else _range(low, high))

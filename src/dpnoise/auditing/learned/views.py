@@ -36,7 +36,7 @@ _BITS: Final = np.uint64((1 << 52) - 1)  # Mask of a code, which a float must ho
 
 
 def no_text(_code: float) -> None:
-    """Return None for every number: there are no codes of texts."""
+    """Return None for every number: no code stands for a text."""
 
 
 class Block:
