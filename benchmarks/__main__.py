@@ -13,7 +13,7 @@ from rich.table import Table
 
 from benchmarks import accuracy, footprint, noise, pages, peak, releases, sums
 from benchmarks.timing import Timing
-from dpnoise.core.machine import described, left_out
+from dpnoise.core.machine import describe_machine, why_unavailable
 
 PEERS = ("numpy", "numba", "cryptography", "opendp", "python-dp", "diffprivlib")
 
@@ -226,9 +226,9 @@ def round_parts(parts: pages.Parts) -> pages.Parts:
 
 def machine() -> str:
     """Return the machine and the versions of the libraries."""
-    installed = [name for name in PEERS if not left_out(name)]
+    installed = [name for name in PEERS if not why_unavailable(name)]
     libraries = ", ".join(f"{name} {version(name)}" for name in installed)
-    return f"{described()}, Python {platform.python_version()}, {libraries}"
+    return f"{describe_machine()}, Python {platform.python_version()}, {libraries}"
 
 
 def main() -> None:
@@ -264,7 +264,7 @@ def main() -> None:
             "format": pages.FORMAT,
             "architecture": platform.machine(),
             "machine": machine(),
-            "left out": [reason for reason in map(left_out, PEERS) if reason],
+            "left out": [reason for reason in map(why_unavailable, PEERS) if reason],
             "points": arguments.points,
             "nanoseconds": {
                 name: {what: round(timing.nanoseconds, 2) for what, timing in rows.items()}

@@ -22,11 +22,11 @@ from marks import write_between_marks
 
 import dpnoise
 from benchmarks.audit_mechanisms import ROWS, Row
-from dpnoise.auditing.attacks.bounds import tossed_epsilon
+from dpnoise.auditing.attacks.certified_bounds import tossed_epsilon
 from dpnoise.auditing.tuning import TUNING
-from dpnoise.auditing.wording import at_least
+from dpnoise.auditing.wording import bound_text
 from dpnoise.cli.terminal import progress_bar
-from dpnoise.core.machine import described
+from dpnoise.core.machine import describe_machine
 from dpnoise.core.parallel import cores
 
 ROOT: Final = Path(__file__).parent.parent
@@ -101,11 +101,11 @@ def table(rows: list[list[dict[str, Any]]], machine: str) -> str:
     lines = [head, "|---" * 11 + "|"]
     for audits in rows:
         audit, runs = median_of(audits), len(audits)
-        certified = at_least(audit["certified"])
+        certified = bound_text(audit["certified"])
         lines.append(
             f"| {audit['mechanism']} | {audit['claim']:.3g} | {'yes' if audit['keeps'] else 'no'} "
             f"| {audit['published']:g} | {f'**{certified}**' if is_reached(audit) else certified} "
-            f"| {at_least(audit['certified_0.999'])} | {sum(map(is_reached, audits))} of {runs} "
+            f"| {bound_text(audit['certified_0.999'])} | {sum(map(is_reached, audits))} of {runs} "
             f"| {audit['published_seconds']:g} | {audit['wall_seconds']:.1f} "
             f"| {sum(map(is_quick, audits))} of {runs} | {audit['releases'] / 1e6:.1f} million |"
         )
@@ -132,17 +132,17 @@ def main(names: list[str]) -> None:
             audit = measure_audit(row)
             results[row.name].append(audit)
             print(
-                f"{row.name:20}{at_least(audit['certified']):>8} (published {row.published:g}) "
-                f"{at_least(audit['certified_0.999']):>8} at 0.999, {audit['wall_seconds']:.1f} s "
-                f"of {row.seconds / TENTH:g}{'' if is_quick(audit) else ' (late)'} "
+                f"{row.name:20}{bound_text(audit['certified']):>8} (published {row.published:g}) "
+                f"{bound_text(audit['certified_0.999']):>8} at 0.999, {audit['wall_seconds']:.1f} "
+                f"s of {row.seconds / TENTH:g}{'' if is_quick(audit) else ' (late)'} "
                 f"({audit['cpu_seconds']:.1f} s of one core): {audit['event']}",
                 flush=True,
             )
     if not names:
         results_file = RESULTS / f"{platform.machine()}.json"
-        audits = {"machine": described(), "rows": list(results.values())}
+        audits = {"machine": describe_machine(), "rows": list(results.values())}
         results_file.write_text(json.dumps(audits, indent=1) + "\n")
-        write_between_marks(PAGE, "audit-bench", table(list(results.values()), described()))
+        write_between_marks(PAGE, "audit-bench", table(list(results.values()), describe_machine()))
 
 
 if __name__ == "__main__":

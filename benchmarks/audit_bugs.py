@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 import dpnoise
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import TargetError
-from dpnoise.auditing.wording import at_least
-from dpnoise.core.machine import described
+from dpnoise.auditing.wording import bound_text
+from dpnoise.core.machine import describe_machine
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "auditing.md"
 CLAIM: Final = 1.0
@@ -148,15 +148,14 @@ def main() -> None:
                 if report.kind == "epsilon"
                 else f" ({report.kind}, {report.claimed:.3g} claimed)"
             )
-            result = at_least(report.certified, report.claimed) + unit
+            result = bound_text(report.certified, report.claimed) + unit
             result = f"**{result}**" if report.broken else f"{result}: not found"
             releases = f"{report.releases:,}"
         seconds = time.process_time() - started
         lines.append(f"| {bug.words} | {true} | {result} | {releases} | {seconds:.1f} |")
         print(lines[-1], flush=True)
-    note = (
-        f"\nEach claims epsilon 1 unless it says otherwise; on {described()}, seconds of one core."
-    )
+    machine = describe_machine()
+    note = f"\nEach claims epsilon 1 unless it says otherwise; on {machine}, seconds of one core."
     write_between_marks(PAGE, "audit-bugs", "\n".join([*lines, note, ""]))
 
 

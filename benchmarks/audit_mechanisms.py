@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from dpnoise.auditing.neighbours import vectors
 from dpnoise.core.parallel import cores, run_in_parallel
-from dpnoise.kernels import compiled, inlined
+from dpnoise.kernels import compile_inline, compile_kernel
 from dpnoise.kernels.elementary import in_widest_vectors, log
 
 Floats = NDArray[np.float64]
@@ -52,7 +52,7 @@ def fresh_generator() -> Generator:
     return np.frombuffer(os.urandom(8), dtype=np.uint64).copy(), np.empty(_BUFFER)
 
 
-@inlined
+@compile_inline
 def word_of(seed: np.uint64) -> np.uint64:
     """Return the word of a seed."""
     word = (seed ^ (seed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -60,7 +60,7 @@ def word_of(seed: np.uint64) -> np.uint64:
     return word ^ (word >> np.uint64(31))
 
 
-@compiled
+@compile_kernel
 def refill(seed: Words, noise: Floats) -> None:
     """Fill the buffer with Laplace noise of scale 1: a random sign times -log(U)."""
     in_widest_vectors()
@@ -95,7 +95,7 @@ def _as_floats(answers: Any) -> Floats:
     return np.atleast_1d(np.asarray(answers, dtype=np.float64))
 
 
-@inlined
+@compile_inline
 def laplace(rng: Generator, scale: float, remaining: int) -> tuple[float, int]:
     """Return Laplace noise on the grid, and how many numbers remain in the buffer."""
     if remaining == 0:
@@ -107,7 +107,7 @@ def laplace(rng: Generator, scale: float, remaining: int) -> tuple[float, int]:
 # One number, and histograms ----------------------------------------------------------------------
 
 
-@compiled
+@compile_kernel
 def _fill_noisy(rng: Generator, out: Floats, answers: Floats, scale: float, sums: bool) -> None:  # noqa: FBT001 - a kernel
     remaining = 0
     for i in range(out.shape[1]):
@@ -147,7 +147,7 @@ def truncated_geometric(count: int, n: int, people: int = 5) -> Floats:
 # The largest of noisy answers --------------------------------------------------------------------
 
 
-@compiled
+@compile_kernel
 def _fill_max(
     rng: Generator,
     out: NDArray[Any],
@@ -178,7 +178,7 @@ def noisy_max(answers: Floats, n: int, *, two_sided: bool, value: bool) -> NDArr
 # Sparse vectors ----------------------------------------------------------------------------------
 
 
-@compiled
+@compile_kernel
 def _fill_sparse(  # noqa: PLR0913 - the parameters of the published algorithm
     rng: Generator,
     out: NDArray[Any],
@@ -234,7 +234,7 @@ def sparse_vector(
     return draw_rows(_fill_sparse, n, len(exact), dtype, exact, *scales, limit, redraw, numbers)
 
 
-@compiled
+@compile_kernel
 def _fill_numerical(
     rng: Generator, out: Floats, answers: Floats, threshold: float, scale: float, cutoff: int
 ) -> None:
@@ -291,7 +291,7 @@ def settings(algorithm: int, cutoff: int = 1) -> dict[str, Any]:
 # Reports of bits ---------------------------------------------------------------------------------
 
 
-@compiled
+@compile_kernel
 def _fill_bits(
     rng: Generator, out: NDArray[np.uint8], bits: NDArray[np.bool_], steps: NDArray[np.int64]
 ) -> None:

@@ -13,9 +13,9 @@ from marks import write_between_marks
 
 import dpnoise
 from dpnoise.auditing.targets import MECHANISMS
-from dpnoise.auditing.wording import at_least, percent
+from dpnoise.auditing.wording import bound_text, percent
 from dpnoise.core.errors import MissingExtraError
-from dpnoise.core.machine import described
+from dpnoise.core.machine import describe_machine
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "auditing.md"
 CLAIM: Final = 1.0
@@ -31,7 +31,7 @@ def audit_row(name: str) -> str:
     report = dpnoise.audit(name, CLAIM, delta, budget=SMALLER_BUDGETS.get(name, BUDGET))
     best = report.findings[0]
     rates = f"{percent(best.hits0, best.trials0)} and {percent(best.hits1, best.trials1)}"
-    bound = at_least(report.epsilon_lower, CLAIM)
+    bound = bound_text(report.epsilon_lower, CLAIM)
     cells = [
         f"`{name}` {report.version}",
         f"**{bound}: broken**" if report.broken else bound,
@@ -63,7 +63,8 @@ def main(names: list[str]) -> None:
             missing.append(f"`{name}`")
     note = (
         f"\nEach claims epsilon {CLAIM:g}, those that discover groups at delta {DELTA:g}; on "
-        f"{described()}, seconds of one core. Not installed here: {', '.join(missing) or 'none'}.\n"
+        f"{describe_machine()}, seconds of one core. Not installed here: "
+        f"{', '.join(missing) or 'none'}.\n"
     )
     write_between_marks(PAGE, "audit-peers", "\n".join([*lines, note]))
 

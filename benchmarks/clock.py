@@ -24,8 +24,8 @@ from marks import write_between_marks
 import dpnoise
 from benchmarks.timing_attack import certify, time_calls
 from dpnoise.core.kernel_table import kernel_for_one, second_stage
-from dpnoise.core.machine import described
-from dpnoise.statistics.plan import Sum as SumAnswer
+from dpnoise.core.machine import describe_machine
+from dpnoise.statistics.plan import SumAnswer
 from dpnoise.statistics.queries import Count, Sum
 
 ROOT: Final = Path(__file__).parent.parent
@@ -74,7 +74,7 @@ class Pair:
 
 def laplace(epsilon: float, sensitivity: float = 1.0, **options: float) -> Call:
     """Return a release with Laplace noise, on one thread."""
-    mechanism = dpnoise.LaplaceMechanism(epsilon, sensitivity, **options)
+    mechanism = dpnoise.LaplaceMechanism(epsilon=epsilon, sensitivity=sensitivity, **options)
     return lambda value: mechanism.release(value, one_thread)
 
 
@@ -246,7 +246,7 @@ def main() -> None:
     if arguments.conversions:
         return
     if not arguments.keep_pages:
-        machine = f"{described()}, Python {platform.python_version()}"
+        machine = f"{describe_machine()}, Python {platform.python_version()}"
         results_file = RESULTS / f"{platform.machine()}.json"
         results_file.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n")
         tables = (table(json.loads(path.read_text())) for path in sorted(RESULTS.glob("*.json")))

@@ -20,7 +20,7 @@ import polars as pl
 from marks import write_between_marks
 
 from benchmarks.timing import Usage, best_rounds, measure_call
-from dpnoise.core.machine import described
+from dpnoise.core.machine import describe_machine
 from dpnoise.statistics.engines import Files, tally
 from dpnoise.statistics.plan import Edges, Grouping, Plan, Rows, Sums
 
@@ -174,7 +174,7 @@ def machine() -> str:
     """Return the machine and the versions of the libraries."""
     libraries = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "polars", "narwhals"))
     python = platform.python_version()
-    return f"{described()}, {os.cpu_count()} cores, Python {python}, {libraries}"
+    return f"{describe_machine()}, {os.cpu_count()} cores, Python {python}, {libraries}"
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from marks import write_between_marks
 
 from benchmarks.contenders import DECILES, Column, Floats, Visits
-from dpnoise.core.machine import described
+from dpnoise.core.machine import describe_machine
 from dpnoise.statistics.bounds import Bounds
 
 ROOT: Final = Path(__file__).parent.parent
@@ -230,7 +230,7 @@ def main() -> None:
     versions: dict[str, str] = {}
     for contender in CONTENDERS:
         versions |= {f"{name} {number}": "" for name, number in ask(contender).items()}
-    measured = f"Measured on {described()}, {', '.join(versions)}."
+    measured = f"Measured on {describe_machine()}, {', '.join(versions)}."
     for page, mark, lines in (
         ("publishing.md", "errors", table_of_columns()),
         ("persons.md", "errors", table_of_visits()),

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 import dpnoise
 from dpnoise.core.entropy import Key
-from dpnoise.kernels import compiled
+from dpnoise.kernels import compile_kernel
 from dpnoise.kernels.elementary import fma
 
 Floats = NDArray[np.float64]
@@ -80,7 +80,7 @@ def count_operations(kernel: Any, *arguments: Any) -> OperationCounts:
     """
     signature = tuple(numba.typeof(argument) for argument in arguments)
     with patch.dict(os.environ, {"DPNOISE_CACHE_DIR": ""}):
-        recompiled: Any = compiled(kernel.py_func)
+        recompiled: Any = compile_kernel(kernel.py_func)
         recompiled.compile(signature)
     (text,) = recompiled.inspect_llvm().values()
     bodies = [body for _, body in _BLOCK.findall(text) if _STORE.search(body)]
@@ -104,7 +104,7 @@ def count_operations(kernel: Any, *arguments: Any) -> OperationCounts:
 _Eight = tuple[float, float, float, float, float, float, float, float]
 
 
-@compiled
+@compile_kernel
 def _eight_fmas(y: _Eight, a: float, b: float) -> _Eight:
     """Add a * b to each of eight independent numbers."""
     return (
@@ -119,7 +119,7 @@ def _eight_fmas(y: _Eight, a: float, b: float) -> _Eight:
     )
 
 
-@compiled
+@compile_kernel
 def _fma_loop(x: Floats, out: Floats) -> None:
     for i in range(out.size):
         a = x[i]
@@ -130,13 +130,13 @@ def _fma_loop(x: Floats, out: Floats) -> None:
         out[i] = ((y[0] + y[1]) + (y[2] + y[3])) + ((y[4] + y[5]) + (y[6] + y[7]))
 
 
-@compiled
+@compile_kernel
 def _division_loop(x: Floats, out: Floats) -> None:
     for i in range(out.size):
         out[i] = 1.7 / x[i]
 
 
-@compiled
+@compile_kernel
 def _root_loop(x: Floats, out: Floats) -> None:
     for i in range(out.size):
         out[i] = math.sqrt(x[i])

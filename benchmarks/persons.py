@@ -22,7 +22,7 @@ import duckdb
 from marks import write_between_marks
 
 from benchmarks.timing import Usage, best_rounds, measure_call
-from dpnoise.core.machine import described
+from dpnoise.core.machine import describe_machine
 from dpnoise.statistics import Question, Request, publish
 from dpnoise.statistics.engines import Files
 
@@ -249,7 +249,9 @@ def main() -> None:
         return
     engine = SPARK if arguments.spark else DUCKDB
     if not arguments.only_pages:
-        machine = f"{described()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+        machine = (
+            f"{describe_machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+        )
         sizes = arguments.rows or [10**6, 10**7, *([] if arguments.spark else [10**8])]
         results = {
             "machine": f"{machine}, {engine.package} {version(engine.package)}",

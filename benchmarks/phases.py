@@ -17,9 +17,9 @@ from typing import Final
 import numpy as np
 from marks import write_between_marks
 
-from dpnoise.auditing.processes import phased
-from dpnoise.auditing.targets import named
-from dpnoise.core.machine import described
+from dpnoise.auditing.processes import check_stored_noise
+from dpnoise.auditing.targets import make_target
+from dpnoise.core.machine import describe_machine
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "attacks.md"
 RELEASES: Final = 2_000  # The number that an audit times.
@@ -61,8 +61,8 @@ def _load() -> None:
 
 def count_detections(name: str, looks: int) -> int:
     """Return how many looks detect that a target keeps a Gaussian."""
-    target = named(name)
-    return sum(phased(target, n=RELEASES).found for _ in range(looks))
+    target = make_target(name)
+    return sum(check_stored_noise(target, n=RELEASES).found for _ in range(looks))
 
 
 def main(looks: int) -> int:
@@ -76,7 +76,7 @@ def main(looks: int) -> int:
             counts[name].append(count_detections(name, looks))
             print(name, *counts[name], flush=True)
     note = (
-        f"Of {looks} looks at {RELEASES:,} releases each, on {described()}. Its load was "
+        f"Of {looks} looks at {RELEASES:,} releases each, on {describe_machine()}. Its load was "
         f"{load:.1f} for each core; busy: with two more processes for each."
     )
     lines = [

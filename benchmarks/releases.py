@@ -11,7 +11,7 @@ from diffprivlib.mechanisms import Laplace as DiffprivlibLaplace
 import dpnoise
 from benchmarks.noise import MILLION, Contenders, numpy_rng, one_thread, repeat_call
 from benchmarks.timing import Timing, time_contenders
-from dpnoise.core.machine import left_out
+from dpnoise.core.machine import why_unavailable
 
 laplace = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
 gaussian = dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0)
@@ -34,9 +34,9 @@ def _opendp(size: int | None) -> Callable[[object], object]:
 def _scalar_peers() -> dict[str, Callable[[float], object]]:
     """Return the peers' mechanisms that release one value per call, as far as installed."""
     peers: dict[str, Callable[[float], object]] = {}
-    if not left_out("python-dp"):
+    if not why_unavailable("python-dp"):
         pydp = import_module("pydp.algorithms.numerical_mechanisms")
-        peers["PyDP Laplace"] = pydp.LaplaceMechanism(1.0, 1.0).add_noise
+        peers["PyDP Laplace"] = pydp.LaplaceMechanism(epsilon=1.0, sensitivity=1.0).add_noise
     peers["diffprivlib Laplace"] = DiffprivlibLaplace(epsilon=1.0, sensitivity=1.0).randomise
     return peers
 

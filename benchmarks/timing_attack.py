@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.auditing.attacks.base import expected_bound
-from dpnoise.auditing.attacks.bounds import certified_epsilon
+from dpnoise.auditing.attacks.certified_bounds import certified_epsilon
 from dpnoise.core.errors import check_integer
 
 Clock = Callable[[], int]

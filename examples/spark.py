@@ -10,7 +10,7 @@ from typing import Any
 
 import dpnoise
 from dpnoise.statistics.engines import tally
-from dpnoise.statistics.plan import Grouping, Plan, Rows, Sum, Sums
+from dpnoise.statistics.plan import Grouping, Plan, Rows, SumAnswer, Sums
 
 CITIES = Grouping("city", ("dublin", "cork", "limerick", "galway", "waterford"))
 INCOME = Sums("income", grid=2.0**-8, least=0, most=200_000 * 2**8)
@@ -21,8 +21,8 @@ EPSILON = 1.0  # In total: half for the counts, half for the sums. Each person h
 def release(people: Any) -> list[tuple[str, int, float]]:
     """Return the number of people in each city and the sum of their incomes, with noise."""
     rows, incomes = tally(people, Plan((Rows(), INCOME), (CITIES,), missing="drop")).answers
-    assert isinstance(incomes, Sum)  # noqa: S101 - for the type checker
-    assert not isinstance(rows, Sum)  # noqa: S101 - likewise
+    assert isinstance(incomes, SumAnswer)  # noqa: S101 - for the type checker
+    assert not isinstance(rows, SumAnswer)  # noqa: S101 - likewise
     counting = dpnoise.LaplaceMechanism(epsilon=EPSILON / 2, sensitivity=1.0)
     adding = dpnoise.LaplaceMechanism(epsilon=EPSILON / 2, sensitivity=float(INCOME.most))
     counts = counting.release(rows).tolist()

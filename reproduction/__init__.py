@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Final
 
 import dpnoise
-from dpnoise.auditing.attacks.base import Progress, silent
+from dpnoise.auditing.attacks.base import Progress, ignore_progress
 from dpnoise.core import strict_json
 from dpnoise.core.errors import ArgumentError
-from dpnoise.core.machine import described
+from dpnoise.core.machine import describe_machine
 from dpnoise.core.parallel import cores
 from reproduction import (
     addition,
@@ -95,7 +95,7 @@ def measure(
     pieces: Sequence[Piece],
     *,
     quick: bool = False,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> list[Result]:
     """Run the checks of pieces, one after the other.
 
@@ -122,7 +122,7 @@ def write(results: Sequence[Result], folder: Path, *, quick: bool = False) -> No
     """Write the page, the drawings and the numbers to a folder."""
     versions = {name: version(name) for name in ("numpy", "scipy", "numba")}
     python = platform.python_version()
-    machine = {"machine": described(), "python": python, "cores": cores(), **versions}
+    machine = {"machine": describe_machine(), "python": python, "cores": cores(), **versions}
     versions_text = ", ".join(f"{name} {number}" for name, number in machine.items())
     about = f"dpnoise {dpnoise.__version__}, {time.strftime('%Y-%m-%d')}: {versions_text}."
     if quick:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import reproduction
 from dpnoise.cli import terminal
-from dpnoise.cli.files import file_name
+from dpnoise.cli.output_files import file_name
 from dpnoise.cli.terminal import progress_bar
 from dpnoise.core.errors import ArgumentError, DpnoiseError, import_extra
-from dpnoise.core.safe_text import shown
+from dpnoise.core.safe_text import escape_text
 from reproduction.page import verdict_counts
 from reproduction.piece import Result
 
@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace) -> None:
     reproduction.write(results, folder, quick=options.quick)
     _show(results)
     print(f"\n{terminal.prose(verdict_counts(results))}")
-    print(f"Written to {shown(folder / reproduction.PAGE)}.")
+    print(f"Written to {escape_text(folder / reproduction.PAGE)}.")
 
 
 def _check_folder(folder: Path, *, force: bool) -> None:
@@ -83,7 +83,7 @@ def _show(results: Sequence[Result]) -> None:
         line = f"{verdict:<12} {result.piece.key:<13} {result.piece.title}"
         print(terminal.prose(line, hanging=27))
         if verdict == "not run":
-            print(terminal.prose(f"{'':26} {shown(result.finding.why)}", hanging=27))
+            print(terminal.prose(f"{'':26} {escape_text(result.finding.why)}", hanging=27))
 
 
 if __name__ == "__main__":

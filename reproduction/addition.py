@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpnoise.auditing.attacks.generic import Feasibility, Precision, possible
-from dpnoise.auditing.targets.target import Target, named, wrap
+from dpnoise.auditing.targets.target import Target, make_target, wrap
 from dpnoise.core.errors import MissingExtraError, import_extra
-from dpnoise.core.machine import described
+from dpnoise.core.machine import describe_machine
 from dpnoise.noise.generator import Generator
 from dpnoise.noise.inversion import inversion_cost
 from reproduction.piece import (
@@ -41,8 +41,8 @@ def attacked_targets() -> list[Target]:
     """Return noise of 4, 16 and 64 uniforms, a library with the theorem, and our release."""
     targets = [_theorem_target(n) for n in (4, 16, 64)]
     with suppress(MissingExtraError):
-        targets.append(named("diffprivlib.Laplace"))
-    return [*targets, named("dpnoise.release")]
+        targets.append(make_target("diffprivlib.Laplace"))
+    return [*targets, make_target("dpnoise.release")]
 
 
 def check_addition(effort: Effort) -> Judgement:
@@ -106,8 +106,8 @@ def check_infeasible(effort: Effort) -> Judgement:
         SUPERSEDED if least > 0.2 and not any(row[3] for row in rows) else DIFFERS,
         "An attack that searches uniforms is infeasible as stated. One that uses only the sum "
         f"excludes the value 1 for sure in {floored_percent(least)} or more of the releases of 0, "
-        f"at any n, in {slowest:,.0f} ns a release on {described()} (superseded if above 20 % "
-        "and the true value never is). The exponential cost is that of a step that the attacker "
+        f"at any n, in {slowest:,.0f} ns a release on {describe_machine()} (superseded if above 20 "
+        "% and the true value never is). The exponential cost is that of a step that the attacker "
         "need not take.",
         [Table(f"{n:,} releases of 0, used as if epsilon were 1", columns, rows)],
     )

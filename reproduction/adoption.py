@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpnoise.auditing.attacks.generic import BitPatterns, Feasibility, Precision
-from dpnoise.auditing.targets.target import Target, named
+from dpnoise.auditing.targets.target import Target, make_target
 from dpnoise.core.errors import MissingExtraError, import_extra
 from dpnoise.noise.distributions import Gaussian, Laplace
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
@@ -78,7 +78,7 @@ def adopters() -> list[Target]:
     targets = []
     for name in ADOPTERS:
         with suppress(MissingExtraError):
-            targets.append(named(name))
+            targets.append(make_target(name))
     return targets
 
 

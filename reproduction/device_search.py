@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from dpnoise.auditing.attacks.searches import gaussian
+from dpnoise.auditing.attacks.searches import gaussian_of_uniforms
 from dpnoise.core.errors import ArgumentError, check_integer
 from dpnoise.integrations import triton_stream
 from dpnoise.integrations.device import launch
@@ -101,6 +101,10 @@ def _verify(
         for j in range(solved - reach, solved + reach + 1):
             U1 = j * unit
             for U in (U2, 1.0 - U2):
-                if 0.0 <= U1 < 1.0 and U < 1.0 and value + scale * gaussian(U1, U) == release:
+                if (
+                    0.0 <= U1 < 1.0
+                    and U < 1.0
+                    and value + scale * gaussian_of_uniforms(U1, U) == release
+                ):
                     pairs.add((U1, U))
     return sorted(pairs)

@@ -27,7 +27,7 @@ def recovered_turn(N1: float, N2: float) -> float:
 
 def wrong_turns(size: int) -> tuple[float, float]:
     """Recover U2 from `size` pairs, and return the wrong shares, as printed and mod 1."""
-    U1, U2 = _RNG.random((2, size))
+    U1, U2 = _RNG.random(size=(2, size))
     radius = np.sqrt(-2 * np.log(1 - U1))
     N1, N2 = radius * np.cos(2 * np.pi * U2), radius * np.sin(2 * np.pi * U2)
     recovered = np.array([recovered_turn(*pair) for pair in zip(N1, N2, strict=True)])
@@ -110,7 +110,7 @@ def nearest_uniform(q: float, c: float) -> float:
 def neighbours(effort: Effort) -> Row:
     """Run lines 4 and 5 of Algorithm 1 as printed on the true value 1."""
     n, excluded = effort.pick(50_000, 5_000), 0
-    uniforms = iter(_RNG.random(2 * n).tolist())
+    uniforms = iter(_RNG.random(size=2 * n).tolist())
     for _ in range(n):
         q = 1.0 + paper_laplace(uniforms.__next__)
         U = nearest_uniform(q, 1.0)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from dpnoise.auditing.attacks.twister import UNIFORM_BITS, NoStateError, recover_state
-from dpnoise.auditing.processes import PHASE, phased
-from dpnoise.auditing.targets.target import named
-from dpnoise.core.machine import described
+from dpnoise.auditing.processes import PHASE, check_stored_noise
+from dpnoise.auditing.targets.target import make_target
+from dpnoise.core.machine import describe_machine
 from dpnoise.core.safe_text import percent_beside
 from reproduction.piece import (
     CONFIRMED,
@@ -85,7 +85,8 @@ def check_phase(effort: Effort) -> Judgement:
     """Time single calls of random.gauss, and of a sampler that keeps nothing."""
     n, stores_second = effort.pick(20_000, 1_000), keeps_a_gaussian()
     observations = {
-        name: phased(named(name), n=n) for name in ("random.gauss", "random.normalvariate")
+        name: check_stored_noise(make_target(name), n=n)
+        for name in ("random.gauss", "random.normalvariate")
     }
     is_detected = [observation.found for observation in observations.values()] == [True, False]
     keys = ("odd_median_ns", "even_median_ns", "least", "control", "p_value")
@@ -100,10 +101,10 @@ def check_phase(effort: Effort) -> Judgement:
         f"Timing distinguishes a call that computes a pair from one that returns the kept value in "
         f"{percent_beside(gauss, PHASE)} of the cases; for normalvariate, which keeps nothing, in "
         f"{percent_beside(normalvariate, PHASE)} (half is guessing). "
-        f"{n:,} calls of each on {described()}, in the worst of three repeats. Confirmed if the "
-        "audit's check `phased` finds the first and not the second: above 60 % in every repeat, "
-        "and not so for a control between the calls. Otherwise inconclusive: a busy machine hides "
-        "a difference.",
+        f"{n:,} calls of each on {describe_machine()}, in the worst of three repeats. Confirmed if "
+        "the audit's check `phased` finds the first and not the second: above 60 % in every "
+        "repeat, and not so for a control between the calls. Otherwise inconclusive: a busy "
+        "machine hides a difference.",
         [
             Table("Single calls, every other one against the rest", columns, rows),
             Table(
@@ -190,7 +191,7 @@ PIECES = (
         statement="A common implementation keeps the second Gaussian of a pair for the next call; "
         "the first takes longer, so that timing shows the phase.",
         check=check_phase,
-        code=(phased, keeps_a_gaussian, check_phase),
+        code=(check_stored_noise, keeps_a_gaussian, check_phase),
     ),
     Piece(
         key="normalvariate",

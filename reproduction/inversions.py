@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from dpnoise.auditing.attacks import pairs
 from dpnoise.auditing.attacks.base import decide
 from dpnoise.auditing.attacks.generic import Feasibility
-from dpnoise.auditing.attacks.searches import gaussian
+from dpnoise.auditing.attacks.searches import gaussian_of_uniforms
 from dpnoise.auditing.targets.adapters import paper_laplace
 from dpnoise.auditing.targets.target import Target, wrap
-from dpnoise.kernels import compiled
+from dpnoise.kernels import compile_kernel
 from dpnoise.noise.generator import Generator
 from reproduction.drawing import lines
 from reproduction.piece import (
@@ -65,7 +65,7 @@ def _draw_curves(name: str, curves: dict[str, list[float]], x: str) -> str:
 
 def laplace_releases(values: Floats, scale: float, precision: int) -> Floats:
     """Add naive Laplace noise, equation (2), from uniforms of `precision` bits."""
-    uniforms = iter(Generator().random(2 * len(values), precision=precision).tolist())
+    uniforms = iter(Generator().random(size=2 * len(values), precision=precision).tolist())
     noise = [paper_laplace(uniforms.__next__) for _ in values]
     return values + scale * np.array(noise)
 
@@ -100,7 +100,7 @@ def check_mironov(effort: Effort) -> Judgement:
 # Section 2.4: the attack on pairs ----------------------------------------------------------------
 
 
-@compiled
+@compile_kernel
 def box_muller_releases(U: Floats, value: float, scale: float, out: Floats) -> None:
     """Release the value twice, with both members of equation (3)."""
     for i in range(len(U)):
@@ -115,11 +115,13 @@ def pairs_until_known(rows: int, precision: int, scale: float) -> tuple[Integers
 
     The second result is the number of times that the true value was excluded.
     """
-    U = Generator().random((rows * _MAX_QUERIES, 2), precision=precision)
+    U = Generator().random(size=(rows * _MAX_QUERIES, 2), precision=precision)
     y = np.empty_like(U)
     box_muller_releases(U, 0.0, scale, y)
     model = precision, pairs.DOUBLE
-    possible = [decide(pairs.box_muller, y, c, scale=scale, model=model) for c in (0.0, 1.0)]
+    possible = [
+        decide(pairs.find_box_muller_pairs, y, c, scale=scale, model=model) for c in (0.0, 1.0)
+    ]
     excluded = ~possible[1].reshape(rows, _MAX_QUERIES)
     needed = np.where(excluded.any(axis=1), excluded.argmax(axis=1) + 1, 0)
     return needed.astype(np.int64), int(np.count_nonzero(~possible[0]))
@@ -212,14 +214,14 @@ def both_of_pair(U1: float, U2: float) -> tuple[float, float]:
 def check_discard(effort: Effort) -> Judgement:
     """Invert a published Gaussian at small p, and predict the cached one."""
     p, n = 12, effort.pick(1_000, 100)
-    U = Generator().random((n, 2, 2), precision=p)
+    U = Generator().random(size=(n, 2, 2), precision=p)
     cached = fresh = 0
     guesses = []
     for (U1, U2), (U3, U4) in U.tolist():
-        search = gaussian_preimages(gaussian(U1, U2), p)
+        search = gaussian_preimages(gaussian_of_uniforms(U1, U2), p)
         predicted = {both_of_pair(*uniforms)[1] for uniforms in search.preimages}
         cached += both_of_pair(U1, U2)[1] in predicted
-        fresh += gaussian(U3, U4) in predicted
+        fresh += gaussian_of_uniforms(U3, U4) in predicted
         guesses.append(len(predicted))
     cached_row = (cached / n, float(np.median(guesses)))
     rows = [
@@ -303,7 +305,7 @@ PIECES = (
         statement="Both outputs of a Box-Muller transform give back its uniforms, so that the same "
         "attack works on Gaussian noise.",
         check=check_gaussian,
-        code=(box_muller_releases, pairs.box_muller, pairs_until_known, check_gaussian),
+        code=(box_muller_releases, pairs.find_box_muller_pairs, pairs_until_known, check_gaussian),
     ),
     Piece(
         key="mitigations",

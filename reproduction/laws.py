@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import integrate, special, stats
 
 from dpnoise.core.parallel import cores
-from dpnoise.kernels import compiled
+from dpnoise.kernels import compile_kernel
 from dpnoise.noise import distributions
 from dpnoise.noise.generator import Generator
 from reproduction.piece import (
@@ -39,7 +39,7 @@ _CHUNK = 2**19
 _RNG = Generator(threads=1)
 
 
-@compiled
+@compile_kernel
 def count_laplace(sample: Floats, counts: Counts) -> None:
     """Count in cells of equal probability under equation (1)."""
     for i in range(sample.size):
@@ -48,7 +48,7 @@ def count_laplace(sample: Floats, counts: Counts) -> None:
         counts[min(counts.size - 1, int(F * counts.size))] += 1
 
 
-@compiled
+@compile_kernel
 def count_gaussian(sample: Floats, counts: Counts) -> None:
     """Count in cells of equal probability under the standard Gaussian."""
     for i in range(sample.size):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.searches import gaussian
+from dpnoise.auditing.attacks.searches import gaussian_of_uniforms
 from reproduction.drawing import lines
 from reproduction.piece import CONFIRMED, DIFFERS, Effort, Judgement, Piece, Table
 
@@ -27,7 +27,7 @@ def check_figure_1(effort: Effort) -> Judgement:
         curves[f"N1 = {N1:g}"] = (U2.tolist(), U1.tolist())
         # If U1 is next to 1, its rounding determines N1, so only smaller U1 are compared.
         clear = np.flatnonzero(U1 < 1.0 - 2.0**-20)
-        back = np.array([gaussian(U1[i], U2[i]) for i in clear])
+        back = np.array([gaussian_of_uniforms(U1[i], U2[i]) for i in clear])
         error = float(np.max(np.abs(np.abs(back) - N1)))
         rows.append(
             (N1, float(U1.min()), 1.0 - math.exp(-(N1**2) / 2), error, float(np.mean(back < 0)))

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from dpnoise.auditing.page import Bar, bar_chart
+from dpnoise.auditing.page import ChartBar, bar_chart
 from dpnoise.core import html
 from reproduction.piece import DIFFERS, VERDICTS, Cell, Result
 
@@ -17,11 +17,11 @@ def page(results: Sequence[Result], about: str) -> str:
     """Return the page of these results; `about` describes the run."""
     counts = Counter(result.finding.verdict for result in results)
     rows = [
-        Bar(verdict, f"{counts[verdict]} of {len(results)}", counts[verdict], _kind(verdict))
+        ChartBar(verdict, f"{counts[verdict]} of {len(results)}", counts[verdict], _kind(verdict))
         for verdict in VERDICTS
         if counts[verdict]
     ]
-    return html.render(
+    return html.render_template(
         "reproduction/page.html",
         title="Secure Random Sampling in Differential Privacy, reproduced",
         verdict_counts=verdict_counts(results),

@@ -27,7 +27,7 @@ from dpnoise.auditing.attacks.searches import (
 )
 from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import check_choice, check_integer
-from dpnoise.kernels import compiled
+from dpnoise.kernels import compile_kernel
 
 _MOST_FOUND = 4096
 
@@ -40,7 +40,7 @@ class Search:
     checks: int
 
 
-@compiled
+@compile_kernel
 def _search_first(q: float, c: float, s: float, precision: int, found: Floats) -> tuple[int, int]:
     """Try every U1 whose radius reaches |N1|, and solve for U2: the search of section 6."""
     n1 = (q - c) / s
@@ -87,7 +87,7 @@ def gaussian_preimages(
     return Search(sorted((float(a), float(b)) for a, b in found[:hits]), checks)
 
 
-@compiled
+@compile_kernel
 def _exhaustive(z: float, precision: int, table: Floats) -> tuple[int, int, int]:
     """Try U1, W1 and W2, and solve log(1 - U2) = (z - a) / cos(pi W2)."""
     unit = 2.0**-precision
@@ -140,7 +140,7 @@ def meet_in_the_middle(
     return Search([] if math.isnan(a) else [(a, b)], checks)
 
 
-@compiled
+@compile_kernel
 def _one_preimage(z: float, fixed: Floats) -> tuple[int, float]:
     """Solve for U2 along lines given by (U1, W1, W2), one check for each line."""
     unit = 2.0**-53

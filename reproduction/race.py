@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dpnoise.auditing.attacks.base import Progress, silent
-from dpnoise.core.machine import described
-from dpnoise.core.safe_text import beside
+from dpnoise.auditing.attacks.base import Progress, ignore_progress
+from dpnoise.core.machine import describe_machine
+from dpnoise.core.safe_text import format_near_limits
 from reproduction.piece import CONFIRMED, DIFFERS, INCONCLUSIVE, Effort
 
 # The confidence of the limits in each verdict on time.
@@ -64,13 +64,13 @@ class Ratio:
 
     def describe(self, *borders: float) -> str:
         """Return the median and its limits as text, none rounded across a border of the verdict."""
-        return f"{beside(self.median, *borders)} ({self.describe_limits(*borders)})"
+        return f"{format_near_limits(self.median, *borders)} ({self.describe_limits(*borders)})"
 
     def describe_limits(self, *borders: float) -> str:
         """Return the limits as text."""
         if not rank(len(self.rounds)):
             return "too few rounds for limits"
-        least, most = (beside(limit, *borders) for limit in self.limits)
+        least, most = (format_near_limits(limit, *borders) for limit in self.limits)
         return f"{least} to {most}"
 
 
@@ -139,7 +139,8 @@ class Race:
         """Return a sentence about rounds, clock and machine, for every verdict on time."""
         rounds = len(next(iter(self.seconds.values())))
         clock = "CPU time" if _HAS_FINE_CLOCK else "time"
-        return f"{rounds} rounds of {clock} on {described()}, limits at confidence {CONFIDENCE:g}."
+        machine = describe_machine()
+        return f"{rounds} rounds of {clock} on {machine}, limits at confidence {CONFIDENCE:g}."
 
 
 def columns(against: str) -> tuple[str, ...]:
@@ -157,7 +158,7 @@ def take_turns(
     contenders: Mapping[str, Contender],
     rounds: int,
     seconds: float = 0.0,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
     timer: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Return the seconds per item in each round, of one call or of calls for about `seconds`."""

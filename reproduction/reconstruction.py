@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import Progress, silent
+from dpnoise.auditing.attacks.base import Progress, ignore_progress
 from dpnoise.auditing.attacks.mironov import FORMULAS, has_uniform
 from dpnoise.core.arrays import Flags, Floats, Integers
 from dpnoise.core.errors import ArgumentError, check_choice, check_integer
-from dpnoise.kernels import compiled
+from dpnoise.kernels import compile_kernel
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Reconstruction:
     needed: Integers
 
 
-@compiled
+@compile_kernel
 def _exclude(
     releases: Floats,
     candidates: Floats,
@@ -56,7 +56,7 @@ def reconstruct(
     precision: int = 53,
     formula: str = "numpy",
     most_queries: int = 1000,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> Reconstruction:
     """Recover a whole column: ask until one candidate is left for each row (Algorithm 1).
 

@@ -165,7 +165,7 @@ PIECES = (
         statement="Knowing a single output of Box-Muller is not enough for Mironov's attack in one "
         "step: a search through the uniforms is needed.",
         check=check_search,
-        code=(searches.gaussian, gaussian_preimages, check_search),
+        code=(searches.gaussian_of_uniforms, gaussian_preimages, check_search),
     ),
     Piece(
         key="checks",

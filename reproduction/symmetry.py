@@ -186,7 +186,7 @@ def check_turn(effort: Effort) -> Judgement:
     rows: list[tuple[int, int, float, float]] = []
     for p in (4, 8, 53):
         if p == 53:
-            U1, U2 = Generator().random((2, effort.pick(1_000_000, 10_000)))
+            U1, U2 = Generator().random(size=(2, effort.pick(1_000_000, 10_000)))
         else:
             grid = np.arange(2**p) / 2**p
             U1, U2 = (axis.ravel() for axis in np.meshgrid(grid, grid))

@@ -23,8 +23,8 @@ from dpnoise.auditing.attacks.base import MISFIT
 from dpnoise.auditing.attacks.searches import MeetInTheMiddle
 from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
 from dpnoise.auditing.targets import adapters
-from dpnoise.auditing.wording import at_least
-from dpnoise.core.machine import described
+from dpnoise.auditing.wording import bound_text
+from dpnoise.core.machine import describe_machine
 from dpnoise.kernels import variates
 from dpnoise.noise.inversion import PRECISIONS
 from reproduction import preimages
@@ -134,12 +134,14 @@ def attack_rows(name: str) -> Iterator[str]:
             attack = ATTACKS[name]()
             claims = {"epsilon": epsilon, "delta": 1e-6, "sensitivity": 1.0}
             is_listed = target_name in targets.names()
-            target = targets.named(target_name, **claims) if is_listed else attack.target(**claims)
+            target = (
+                targets.make_target(target_name, **claims) if is_listed else attack.target(**claims)
+            )
             started = time.perf_counter()
             outcome = attack(target)
             seconds = time.perf_counter() - started
             certified = outcome.epsilon_lower(1e-6 if target.noise == "gaussian" else 0.0)
-            result = at_least(certified, epsilon)
+            result = bound_text(certified, epsilon)
             if certified > epsilon:
                 result = f"**{result}**"
             elif not outcome.independent:
@@ -156,7 +158,7 @@ def attack_rows(name: str) -> Iterator[str]:
 
 def split_by_availability(names: list[str]) -> tuple[list[str], list[str]]:
     """Return the targets that have a build for this machine, and notes about the others."""
-    missing = {name: why for name, why in targets.left_out().items() if name in names}
+    missing = {name: why for name, why in targets.unavailable_targets().items() if name in names}
     notes = (
         [f"Not run: {', '.join(missing)}. Note: {next(iter(missing.values()))}"] if missing else []
     )
@@ -169,7 +171,7 @@ def look_rows(name: str) -> Iterator[str]:
     yield "|---|---|---|---|"
     available, notes = split_by_availability(OBSERVED_TARGETS[name])
     for target_name in available:
-        target = targets.named(target_name)
+        target = targets.make_target(target_name)
         observation = SIDE_CHANNEL_CHECKS[name].check(target)
         verdict = "**yes**" if observation.found else "no"
         yield f"| {target_name} | {target.version} | {verdict} | {observation.words} |"
@@ -207,7 +209,7 @@ def search_rows() -> Iterator[str]:
         checks_over_U1, checks_over_U2, recovered = [], [], 0
         for _ in range(count):
             U1, U2 = rng.integers(1, 2**precision, 2) / 2.0**precision
-            n1 = searches.gaussian(U1, U2)
+            n1 = searches.gaussian_of_uniforms(U1, U2)
             over_U1 = preimages.gaussian_preimages(n1, precision, "U1")
             over_U2 = preimages.gaussian_preimages(n1, precision, "U2")
             checks_over_U1.append(over_U1.checks / 2**precision)
@@ -266,14 +268,14 @@ def mitigations() -> Iterator[tuple[str, str, adapters.ReleaseFunction, int]]:
         return np.array([value + scale * ((gauss() + gauss()) / root) for _ in range(n)])
 
     def add_normal(value: float, n: int, dtype: str) -> Any:
-        return value + Generator().normal(scale, n, dtype=dtype)
+        return value + Generator().normal(scale=scale, size=n, dtype=dtype)
 
     def add_short_laplace(value: float, n: int, precision: int) -> Any:
-        return value + Generator().laplace(1.0, n, precision=precision, variates=4)
+        return value + Generator().laplace(scale=1.0, size=n, precision=precision, variates=4)
 
-    after_one_draw = targets.named("random.gauss")
+    after_one_draw = targets.make_target("random.gauss")
     after_one_draw(0.0, 1)
-    yield "random.gauss, as it is", "pair", targets.named("random.gauss").release, 20_000
+    yield "random.gauss, as it is", "pair", targets.make_target("random.gauss").release, 20_000
     yield "the first cached value discarded", "pair", after_one_draw.release, 20_000
     yield "one of each pair discarded", "pair", discard_second, 20_000
     yield "(N1 + N2)/sqrt 2", "pair", add_both, 20_000
@@ -360,7 +362,7 @@ def main() -> None:
         write_between_marks(PAGE, name, "\n".join(lines))
         lines_by_section[name] = lines
     for page in (PAGE, BEYOND):
-        write_between_marks(page, "machine", f"The tables were measured on {described()}.")
+        write_between_marks(page, "machine", f"The tables were measured on {describe_machine()}.")
     write_between_marks(BEYOND, "one-preimage", "\n".join(lines_by_section["one-preimage"]))
     write_between_marks(BEYOND, "beyond", "\n".join(beyond_rows(lines_by_section)))
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from mutants_planting import MODULE_LEVEL, Finder, Module, Mutant
+from mutants_planting import Finder, Module, Mutant
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 TABLE: Final = ROOT / "tools" / "mutants.toml"
@@ -55,14 +55,13 @@ class Coverage:
 
     def tests_for(self, mutant: Mutant) -> list[str]:
         """Return the tests that call the mutant's function, the quickest first."""
-        start = f"{mutant.module.file}:"
-        if mutant.function != MODULE_LEVEL:
-            start += mutant.function
+        file = f"{mutant.module.file}:"
         tests = {
             test
             for function, callers in self.callers.items()
-            # A constant of a class or module can affect everything that uses it.
-            if function == start or (not mutant.in_function and function.startswith(start))
+            # A constant of a class or module can affect everything in the module.
+            if function == file + mutant.function
+            or (not mutant.in_function and function.startswith(file))
             for test in callers
         }
         return sorted(tests, key=lambda name: self.seconds.get(name, 0.0))

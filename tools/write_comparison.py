@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from dpnoise.auditing import targets
 from dpnoise.auditing.report import Report, read_list
-from dpnoise.auditing.wording import at_least
+from dpnoise.auditing.wording import bound_text
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "pictures" / "certified.svg"
@@ -42,12 +42,12 @@ def table(reports: list[Report]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for report in reports:
-        certified = at_least(report.certified, report.claimed)
+        certified = bound_text(report.certified, report.claimed)
         verdict = "**broken**" if report.broken else "not broken by these attacks"
         attack = report.findings[0].attack if report.broken else ""
         lines.append(
             f"| {report.target} | {report.version} | {report.claimed:g} | {certified} "
-            f"| {at_least(report.ceiling)} | {verdict} | {attack} |"
+            f"| {bound_text(report.ceiling)} | {verdict} | {attack} |"
         )
     return "\n".join([*lines, "", *measured_on(reports)])
 
@@ -56,7 +56,9 @@ def measured_on(reports: list[Report]) -> list[str]:
     """Return lines that name the machine and the targets without a build for it."""
     versions = reports[0].versions
     audited = {report.target for report in reports}
-    missing = {name: why for name, why in targets.left_out().items() if name not in audited}
+    missing = {
+        name: why for name, why in targets.unavailable_targets().items() if name not in audited
+    }
     notes = [
         f"Not audited: {', '.join(missing)}. Note: {why}" for why in sorted({*missing.values()})
     ]
@@ -96,7 +98,12 @@ def draw(bars: list[Bar], confidence: float, target: Path = PICTURE) -> None:
         for row, bar in enumerate(bars):
             verdict = "broken" if bar.broken else "not broken"
             right = max(bar.certified, bar.claimed) + 0.1
-            axis.text(right, row, f"{at_least(bar.certified, bar.claimed)}, {verdict}", va="center")
+            axis.text(
+                right,
+                row,
+                f"{bound_text(bar.certified, bar.claimed)}, {verdict}",
+                va="center",
+            )
         axis.set_ylim(len(bars) - 0.4, -1.5)
         axis.set_xlim(0, 10.2)
         axis.tick_params(left=False)

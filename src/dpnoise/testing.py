@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from dpnoise.auditing import audit
-from dpnoise.core.entropy import AES, KEY_BYTES, WORD, Key, Source
+from dpnoise.core.entropy import AES, KEY_BYTES, WORD, EntropySource, Key
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, SecretError
 from dpnoise.noise.generator import Generator
 
@@ -83,7 +83,7 @@ def fixed_generator(key: bytes, *, cipher: str = AES, **options: Any) -> Generat
     return _FixedGenerator(key, cipher, **options)
 
 
-class _FixedSource(Source):
+class _FixedSource(EntropySource):
     """A chain of keys in place of the operating system."""
 
     __slots__ = ("_last", "_next", "cipher")

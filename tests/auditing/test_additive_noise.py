@@ -18,7 +18,7 @@ from support.choices import sample_cases
 import dpnoise
 from dpnoise import cli
 from dpnoise.auditing import additive_noise, calls
-from dpnoise.auditing.attacks.bounds import BoundEstimator, Claim, gaussian_claim
+from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim, gaussian_claim
 from dpnoise.auditing.counting import check_calls, check_independent, p_value
 from dpnoise.auditing.neighbours import search
 from dpnoise.auditing.report import Report

@@ -19,12 +19,12 @@ from support.alarms import FALSE_ALARM, LONG, check_rate
 
 import dpnoise
 from dpnoise.auditing import any_mechanism
-from dpnoise.auditing.attacks import bounds
+from dpnoise.auditing.attacks import certified_bounds
 from dpnoise.auditing.attacks.base import Event
-from dpnoise.auditing.attacks.bounds import BoundEstimator, Claim
+from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
 from dpnoise.auditing.learned.expected_bounds import Proposal, Score, ranges
 from dpnoise.auditing.neighbours import neighbours_of
-from dpnoise.auditing.outputs import Encoder, Source
+from dpnoise.auditing.outputs import Encoder, OutputSource
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import TargetError
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError
@@ -170,7 +170,7 @@ def test_what_is_released_in_the_wrong_order_is_found() -> None:
 def test_every_bound_is_that_of_its_counts_at_its_share_of_the_error() -> None:
     report = audit_bits(flip, confidence=0.9)
     for finding in report.findings:
-        assert finding.epsilon_lower == finding.certified == bounds.tossed_epsilon(
+        assert finding.epsilon_lower == finding.certified == certified_bounds.tossed_epsilon(
             finding.hits0, finding.trials0, finding.hits1, finding.trials1, error=1 - 0.9
         )  # fmt: skip
     assert report.epsilon_lower == report.findings[0].epsilon_lower
@@ -186,7 +186,7 @@ def test_the_error_of_two_events_is_split_between_them(monkeypatch: pytest.Monke
     monkeypatch.setattr(any_mechanism, "_compare_events", repeat_best)
     findings = audit_bits(flip, budget=1_200_000, confidence=0.9).findings
     expected = [
-        bounds.tossed_epsilon(
+        certified_bounds.tossed_epsilon(
             finding.hits0, finding.trials0, finding.hits1, finding.trials1, error=(1 - 0.9) * part
         )
         for finding, part in zip(findings, (0.9, 0.1), strict=True)
@@ -539,7 +539,7 @@ def test_a_program_that_writes_json_lines_is_audited() -> None:
 def test_a_program_can_be_run_once_for_each_output(tmp_path: Any) -> None:
     runs = tmp_path / "runs"
     text = f"{PROGRAM.format(turned=0.01)}\nopen({str(runs)!r}, 'a').write('.')"
-    source = Source([sys.executable, "-c", text], 60.0, one_by_one=True)
+    source = OutputSource([sys.executable, "-c", text], 60.0, one_by_one=True)
     assert len(source.outputs(1, 3)) == 3
     assert runs.read_text() == "..."
 
@@ -587,9 +587,9 @@ def test_a_program_gets_frames_as_rows_and_columns_of_one_name_are_refused() -> 
     program = [sys.executable, "-c", PROGRAM.format(turned=0.05)]
     echo = [sys.executable, "-c", "print(input())"]
     frame = pandas.DataFrame({"age": [30, 40]})
-    (line,) = Source(echo, 60.0, one_by_one=False).outputs(frame, 1)
+    (line,) = OutputSource(echo, 60.0, one_by_one=False).outputs(frame, 1)
     assert line == {"data": [{"age": 30}, {"age": 40}], "n": 1}
-    (line,) = Source(echo, 60.0, one_by_one=False).outputs([np.float64(1.5), (2,)], 1)
+    (line,) = OutputSource(echo, 60.0, one_by_one=False).outputs([np.float64(1.5), (2,)], 1)
     assert line["data"] == [1.5, [2]]
     twice = pandas.DataFrame([[1, 2]], columns=["age", "age"])
     with pytest.raises(TargetError, match="columns of a frame must have different names"):

@@ -14,7 +14,7 @@ from support.verdicts import EventAttack
 
 import dpnoise
 from dpnoise.auditing import additive_noise, calls, processes, targets
-from dpnoise.auditing.attacks import bounds
+from dpnoise.auditing.attacks import certified_bounds
 from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.neighbours import pairs_of_values
 from dpnoise.auditing.processes import Observation
@@ -171,7 +171,7 @@ def test_every_bound_is_that_of_its_counts_at_its_share_of_the_error() -> None:
     # The first count is in 136 releases of each value, the last, of two events, in 6,000.
     shares = {24_000 // (16 * len(report.pairs)): 3 * len(report.pairs) * 2, 24_000 // 4: 2}
     for finding in report.findings:
-        assert finding.epsilon_lower == bounds.certified_epsilon(
+        assert finding.epsilon_lower == certified_bounds.certified_epsilon(
             finding.hits0,
             finding.trials0,
             finding.hits1,
@@ -463,7 +463,7 @@ def test_an_argument_of_the_wrong_kind_is_named(options: dict[str, Any]) -> None
         run_audit(**options)
 
 
-@pytest.mark.parametrize("target", ["numpy.normal", targets.named("numpy.normal")], ids=str)
+@pytest.mark.parametrize("target", ["numpy.normal", targets.make_target("numpy.normal")], ids=str)
 def test_gaussian_noise_without_a_delta_is_explained(target: Any) -> None:
     with pytest.raises(ArgumentError, match=r"numpy\.normal .* delta = 0.*: delta=1e-6\.$"):
         run_audit(target)

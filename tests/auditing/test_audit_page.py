@@ -13,7 +13,7 @@ from support.html_reader import Reader
 
 from dpnoise.auditing import page
 from dpnoise.auditing.report import Report, read_list, write_comparison, write_list
-from dpnoise.auditing.wording import at_least
+from dpnoise.auditing.wording import bound_text
 from dpnoise.core.errors import ArgumentError
 
 SCRIPT = "<script>alert(1)</script>"
@@ -21,7 +21,7 @@ HOSTILE = f"{SCRIPT}\"'><img src=x onerror=alert(2)>&amp;]]>{{}}%s^-1"
 
 
 def read(report: Report) -> Reader:
-    return Reader(page.render(report.to_dict()))
+    return Reader(page.render_audit_page(report.to_dict()))
 
 
 def read_comparison(*reports: Report) -> Reader:
@@ -77,7 +77,7 @@ def test_every_page_is_well_formed(report: Report) -> None:
 @pytest.mark.parametrize("report", EVERY_KIND.values(), ids=EVERY_KIND)
 def test_no_page_loads_or_runs_anything(report: Report) -> None:
     read_comparison = page.render_comparison([report.to_dict()], {})
-    for text in (page.render(report.to_dict()), read_comparison):
+    for text in (page.render_audit_page(report.to_dict()), read_comparison):
         assert not re.search(r"https?://|url\(|@import|@font-face", text)
         for tag, attributes in Reader(text).tags:
             assert tag not in {"script", "link", "img", "iframe", "object", "embed", "base"}
@@ -193,12 +193,12 @@ def test_the_comparison_has_a_row_and_a_bar_for_each_target_worst_first() -> Non
 
 @pytest.mark.parametrize("epsilon", [1e-9, 0.1, 1.0004999, 2.675, 5.8249, 123456.7, 1e300])
 def test_no_certified_epsilon_is_rounded_up(epsilon: float) -> None:
-    assert 0.99 * epsilon <= float(at_least(epsilon)) <= epsilon
+    assert 0.99 * epsilon <= float(bound_text(epsilon)) <= epsilon
 
 
 @pytest.mark.parametrize("excess", [1.0, 1e-3, 1e-8, 2.0**-52])
 def test_a_broken_claim_never_reads_as_its_own_bound(excess: float) -> None:
-    shown = at_least(1.0 + excess, claimed=1.0)
+    shown = bound_text(1.0 + excess, claimed=1.0)
     assert 1.0 < float(shown) <= 1.0 + excess
 
 

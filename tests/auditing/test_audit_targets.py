@@ -15,7 +15,7 @@ from support.alarms import LONG
 
 import dpnoise
 from dpnoise.auditing import additive_noise, targets
-from dpnoise.auditing.processes import program_of, restarted
+from dpnoise.auditing.processes import check_restarts, program_of
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import Target, TargetError
 from dpnoise.auditing.targets.target import _kill_session
@@ -102,7 +102,7 @@ def test_a_module_of_the_current_folder_hides_no_other(
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     target = targets.resolve("imports_another:release", 1.0, 0.0, 1.0)
     assert target(0.0, 3).shape == (3,)
-    assert not restarted(program_of("imports_another:release")).found
+    assert not check_restarts(program_of("imports_another:release")).found
     assert not (tmp_path / "marker").exists()
     with pytest.raises(TargetError, match=r"no attribute 'release' \(colorsys is .*colorsys\.py\)"):
         targets.resolve("colorsys:release", 1.0, 0.0, 1.0)
@@ -186,7 +186,7 @@ def test_a_function_is_taken_to_add_the_noise_that_its_claims_ask_for(
         (lambda: 0.0, "odd(0.0, 1) raised TypeError: "),
         (lambda *_: sys.exit(3), "odd(0.0, 1) raised SystemExit: 3"),
         (
-            lambda _, n: dpnoise.Generator().laplace(-1.0, n),
+            lambda _, n: dpnoise.Generator().laplace(scale=-1.0, size=n),
             "odd(0.0, 1) raised ArgumentError: scale must be greater than 0, got -1.0.",
         ),
         (lambda v, n: [math.nan if v else 0.0] * n, "odd(1.0, 136) gave a NaN or an infinity."),

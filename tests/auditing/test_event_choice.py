@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from dpnoise.auditing import any_mechanism
 from dpnoise.auditing.any_mechanism import Sizes
 from dpnoise.auditing.attacks.base import Event
-from dpnoise.auditing.attacks.bounds import BoundEstimator, Claim
+from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
 from dpnoise.auditing.learned.events import proposals
 from dpnoise.auditing.learned.expected_bounds import Proposal, evaluate
-from dpnoise.auditing.learned.scores import cells_of
+from dpnoise.auditing.learned.scores import find_cells
 from dpnoise.auditing.learned.views import Block
-from dpnoise.auditing.outputs import Source
+from dpnoise.auditing.outputs import OutputSource
 
 Floats = NDArray[np.float64]
 
@@ -66,7 +66,7 @@ def test_calls_ask_for_as_many_bytes_of_rows_whatever_the_outputs_are(
         asked.append(n)
         return np.zeros((n, 3), dtype=dtype)
 
-    source = Source(mechanism, 60.0, one_by_one=False)
+    source = OutputSource(mechanism, 60.0, one_by_one=False)
     source.prepare([0, 1])
     rows = source.rows(0, 5_000_000)
     assert rows.dtype.itemsize == size
@@ -87,7 +87,7 @@ def test_scores_of_shared_views_equal_the_scores_evaluated_singly() -> None:
         total = np.zeros(n)
         for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
             x = view.take(Block(rows[0])).astype(np.float64)
-            total += weight * step.ratios[cells_of(step.edges, x)]
+            total += weight * step.ratios[find_cells(step.edges, x)]
         assert together.tolist() == total.tolist()
         assert score(rows[0]).tolist() == total.tolist()
 

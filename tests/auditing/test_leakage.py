@@ -19,7 +19,7 @@ from support import alarms
 
 import dpnoise
 from dpnoise import cli
-from dpnoise.auditing.leakage import delta, laws, release_bounds, released, report
+from dpnoise.auditing.leakage import delta, laws, release_bounds, release_law, summary
 from dpnoise.auditing.leakage.laws import BFLOAT16, FLOAT16, FLOAT32, Format, Law
 from dpnoise.core.errors import ArgumentError
 from dpnoise.kernels import variates
@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 
 
 def at_0_and_1(law: Law, fmt: Format) -> tuple[Law, Law]:
-    return released(law, 0.0, fmt), released(law, 1.0, fmt)
+    return release_law(law, 0.0, fmt), release_law(law, 1.0, fmt)
 
 
 def are_equal(a: Law, b: Law) -> bool:
@@ -148,7 +148,7 @@ def test_the_machine_s_law_is_that_of_all_uniforms_one_by_one(
     form: str, n: int, p: int, twin: Callable[[int, int], NDArray[np.float16]]
 ) -> None:
     counted = Counter((twin(n, p).astype(np.float64) + 0.0).tolist())
-    law = laws.machine(form, n, p, FLOAT16)
+    law = laws.stepwise_law(form, n, p, FLOAT16)
     total = 2 ** (n * p)
     assert dict(zip(law.values.tolist(), law.probabilities.tolist(), strict=True)) == {
         value: count / total for value, count in counted.items()
@@ -165,12 +165,12 @@ def test_halves_give_the_law_of_the_whole_kernel(form: str, p: int, fmt: Format)
     out = np.empty(words.size // 4)
     kernel(words, 4, p, 1.0, np.empty(words.size), out)
     whole = laws.merge(fmt.round(out), np.full(out.size, 1 / out.size))
-    assert are_equal(laws.own(form, 4, p, fmt), whole)
+    assert are_equal(laws.sampler_law(form, 4, p, fmt), whole)
 
 
 @pytest.mark.parametrize(("form", "n"), [("inverse", 1), ("theorem", 4), ("pairs", 4)])
 def test_draws_have_the_law_of_dpnoise_s_own_sampler(form: str, n: int) -> None:
-    law = laws.own(form, n, 3, FLOAT16)
+    law = laws.sampler_law(form, n, 3, FLOAT16)
     rng = dpnoise.Generator()
     draw = rng.normal if form == "pairs" else rng.laplace
     drawn = draw(size=200_000, dtype="float16", form=form, variates=n, precision=3)
@@ -184,7 +184,7 @@ def test_draws_have_the_law_of_dpnoise_s_own_sampler(form: str, n: int) -> None:
 def test_probabilities_are_exact(fmt: Format) -> None:
     """They are whole numbers of 2^-(n p), and add up to 1 without an error."""
     for enumerate_all, (form, n) in product(
-        (laws.machine, laws.own), [("inverse", 1), ("exponentials", 2), ("theorem", 4)]
+        (laws.stepwise_law, laws.sampler_law), [("inverse", 1), ("exponentials", 2), ("theorem", 4)]
     ):
         law = enumerate_all(form, n, 5, fmt)
         assert sum(map(Fraction, law.probabilities.tolist())) == 1
@@ -196,9 +196,9 @@ def test_probabilities_are_exact(fmt: Format) -> None:
 def test_longer_uniforms_tend_to_perfect_noise(distribution: Distribution) -> None:
     """Theorem 5.1 and two pairs, rounded once: delta approaches that of perfect noise with p."""
     form = "theorem" if isinstance(distribution, dpnoise.Laplace) else "pairs"
-    limit = delta(1.0, *at_0_and_1(laws.perfect(distribution, FLOAT16), FLOAT16))
+    limit = delta(1.0, *at_0_and_1(laws.ideal_law(distribution, FLOAT16), FLOAT16))
     gaps = [
-        abs(delta(1.0, *at_0_and_1(laws.own(form, 4, p, FLOAT16), FLOAT16)) - limit)
+        abs(delta(1.0, *at_0_and_1(laws.sampler_law(form, 4, p, FLOAT16), FLOAT16)) - limit)
         for p in (4, 5, 6)
     ]
     assert gaps == sorted(gaps, reverse=True)
@@ -206,7 +206,7 @@ def test_longer_uniforms_tend_to_perfect_noise(distribution: Distribution) -> No
 
 
 def test_perfect_noise_has_the_probabilities_of_its_cells() -> None:
-    law = laws.perfect(dpnoise.Laplace(), FLOAT16)
+    law = laws.ideal_law(dpnoise.Laplace(), FLOAT16)
     at = dict(zip(law.values.tolist(), law.probabilities.tolist(), strict=True))
     low, high = 1 - 2.0**-12, 1 + 2.0**-11  # The borders of 1, whose lower neighbour is nearer.
     assert at[1.0] == pytest.approx((math.exp(-low) - math.exp(-high)) / 2, rel=1e-12)
@@ -220,11 +220,11 @@ def test_perfect_noise_has_the_probabilities_of_its_cells() -> None:
 
 @pytest.fixture(scope="module")
 def theorem() -> tuple[Law, Law]:
-    return at_0_and_1(laws.machine("theorem", 4, 11, FLOAT16), FLOAT16)
+    return at_0_and_1(laws.stepwise_law("theorem", 4, 11, FLOAT16), FLOAT16)
 
 
 def test_the_inverse_cdf_in_float16_leaks_805_thousandths() -> None:
-    at_0, at_1 = at_0_and_1(laws.machine("inverse", 1, 11, FLOAT16), FLOAT16)
+    at_0, at_1 = at_0_and_1(laws.stepwise_law("inverse", 1, 11, FLOAT16), FLOAT16)
     assert round(delta(1.0, at_0, at_1), 3) == 0.805
     assert delta(5.0, at_0, at_1) > 0.99 * delta(1.0, at_0, at_1)
 
@@ -269,16 +269,18 @@ def test_delta_is_the_largest_difference_over_all_sets() -> None:
 def test_the_factor_of_eight_uniforms_opens_holes_again(n: int, has_holes: bool) -> None:  # noqa: FBT001
     """The numbers between 2 and 2 sqrt(2), times 1/sqrt(2), are too few to fill sqrt(2) to 2."""
     numbers = np.arange(1449, 2048) / 1024
-    missing = ~np.isin(numbers, laws.machine("pairs", n, 6, FLOAT16).values)
+    missing = ~np.isin(numbers, laws.stepwise_law("pairs", n, 6, FLOAT16).values)
     assert missing.any() == has_holes
 
 
 def test_a_scale_that_is_no_power_of_two_opens_holes_again() -> None:
     """The leak of 1 against 0, at the epsilon of the scale, grows several times over."""
-    law = laws.machine("theorem", 4, 8, FLOAT16)
+    law = laws.stepwise_law("theorem", 4, 8, FLOAT16)
 
     def leak(scale: float) -> float:
-        return delta(1 / scale, released(law, 1, FLOAT16, scale), released(law, 0, FLOAT16, scale))
+        return delta(
+            1 / scale, release_law(law, 1, FLOAT16, scale), release_law(law, 0, FLOAT16, scale)
+        )
 
     assert leak(1.5) > 3 * max(leak(1.0), leak(2.0))
 
@@ -327,14 +329,14 @@ def test_the_ideal_of_a_fine_grid_is_the_ideal_of_real_arithmetic() -> None:
     for form, noise in (("laplace_1", "Laplace"), ("gaussian_2", "Gaussian")):
         for epsilon in (0.25, 1.0):
             bound = release_bounds(form, 2, epsilon, grid=2.0**-10)
-            assert bound.ideal == pytest.approx(report._ideal(noise, epsilon), abs=1e-3)
-            assert bound.ideal <= report._ideal(noise, epsilon) + 1e-12
+            assert bound.ideal == pytest.approx(summary._ideal(noise, epsilon), abs=1e-3)
+            assert bound.ideal <= summary._ideal(noise, epsilon) + 1e-12
 
 
 def test_the_ideal_gaussian_is_the_calibration_s() -> None:
     for epsilon in (0.1, 1.0, 3.0):
         ball = calibration.gaussian_delta_ball(1.0, epsilon, 1.0, bits=128)
-        assert report._ideal("Gaussian", epsilon) == pytest.approx(float(ball), rel=1e-9)
+        assert summary._ideal("Gaussian", epsilon) == pytest.approx(float(ball), rel=1e-9)
 
 
 # The command. ------------------------------------------------------------------------------------
@@ -343,9 +345,9 @@ def test_the_ideal_gaussian_is_the_calibration_s() -> None:
 @pytest.fixture
 def few_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the cheap cases: the others are tested above one by one."""
-    cheap = [(*case[:4], case[4][:1]) for case in report._CASES]
-    monkeypatch.setattr(report, "_CASES", cheap)
-    monkeypatch.setattr(report, "_RELEASES", [("laplace_1", (8, 12)), ("gaussian_2", (6,))])
+    cheap = [(*case[:4], case[4][:1]) for case in summary._CASES]
+    monkeypatch.setattr(summary, "_CASES", cheap)
+    monkeypatch.setattr(summary, "_RELEASES", [("laplace_1", (8, 12)), ("gaussian_2", (6,))])
 
 
 @pytest.mark.usefixtures("few_cases")
@@ -367,9 +369,9 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     printed = json.loads(capsys.readouterr().out)
     assert printed["epsilon"] == 0.5
     assert {row["arithmetic"] for row in printed["leaks"]} == {
-        report.EVERY,
-        report.ONCE,
-        report.PERFECT,
+        summary.EVERY,
+        summary.ONCE,
+        summary.PERFECT,
     }
     assert all(0 <= row["delta"] <= 1 for row in printed["leaks"])
     assert all(row["low"] <= row["ideal"] <= row["high"] for row in printed["releases"])
@@ -378,7 +380,7 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.usefixtures("few_cases")
 def test_progress_ends_at_1() -> None:
     progress: list[float] = []
-    report.table(progress=progress.append)
+    summary.leakage_table(progress=progress.append)
     assert progress == sorted(progress)
     assert progress[-1] == 1.0
 
@@ -388,29 +390,32 @@ def test_bad_arguments_are_named(
 ) -> None:
     law = Law(np.zeros(1), np.ones(1))
     cases: list[tuple[Callable[[], object], str]] = [
-        (lambda: laws.machine("inverse", 1, 12, FLOAT16), "precision must be at most 11, got 12"),
         (
-            lambda: laws.machine("pairs", 8, 7, FLOAT16),
+            lambda: laws.stepwise_law("inverse", 1, 12, FLOAT16),
+            "precision must be at most 11, got 12",
+        ),
+        (
+            lambda: laws.stepwise_law("pairs", 8, 7, FLOAT16),
             "precision must be at most 6 for 8 uniforms, got 7",
         ),
         (
-            lambda: laws.machine("pairs", 2, 13, FLOAT32),
+            lambda: laws.stepwise_law("pairs", 2, 13, FLOAT32),
             "precision must be at most 12 for 2",
         ),
-        (lambda: laws.machine("products", 4, 4, FLOAT16), "form must be one of"),
+        (lambda: laws.stepwise_law("products", 4, 4, FLOAT16), "form must be one of"),
         (
-            lambda: laws.own("theorem", 4, 9, FLOAT16),
+            lambda: laws.sampler_law("theorem", 4, 9, FLOAT16),
             "precision must be at most 8 for 4 uniforms, got 9",
         ),
         (
-            lambda: laws.own("theorem", 4, 7, FLOAT32),
+            lambda: laws.sampler_law("theorem", 4, 7, FLOAT32),
             "precision must be at most 6 for 4 uniforms, got 7",
         ),
-        (lambda: laws.own("theorem", 3, 4, FLOAT32), "variates must be a supported"),
-        (lambda: laws.perfect(dpnoise.Laplace(), FLOAT32), "with fewer numbers"),
+        (lambda: laws.sampler_law("theorem", 3, 4, FLOAT32), "variates must be a supported"),
+        (lambda: laws.ideal_law(dpnoise.Laplace(), FLOAT32), "with fewer numbers"),
         (lambda: Format("wide", 53, -1022), "digits must be at most 24, got 53"),
         (lambda: Format("low", 4, -1), "emin must be at most -4, got -1"),
-        (lambda: released(law, 0.1, FLOAT16), "value must be a value of float16"),
+        (lambda: release_law(law, 0.1, FLOAT16), "value must be a value of float16"),
         (lambda: delta(-1.0, law, law), "epsilon must be between 0 and 700"),
         (lambda: release_bounds("gaussian_2", 13), "bits must be at most 12, got 13"),
         (lambda: release_bounds("laplace_1", 8, grid=0.3), "must be a power of two"),
@@ -424,6 +429,6 @@ def test_bad_arguments_are_named(
     def alarm(*_: object) -> None:
         pytest.fail("it began to enumerate")
 
-    monkeypatch.setattr(report, "table", alarm)
+    monkeypatch.setattr(summary, "table", alarm)
     assert cli.main(["leakage", "--plot", "leakage.txt"]) == 2
     assert "must end in .png, .pdf, .svg" in capsys.readouterr().err

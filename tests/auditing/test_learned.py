@@ -12,15 +12,15 @@ from scipy import optimize, special
 from support.alarms import FALSE_ALARM, LONG
 
 import dpnoise
-from dpnoise.auditing.attacks.bounds import BoundEstimator, Claim
+from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
 from dpnoise.auditing.learned.events import proposals, tune
 from dpnoise.auditing.learned.expected_bounds import _ladder
 from dpnoise.auditing.learned.scores import (
     _pool_counts,
-    cells_of,
     counts,
     edges_of,
     edges_of_codes,
+    find_cells,
     fit_logistic_curve,
     rising_steps,
     steps,
@@ -51,8 +51,8 @@ def test_equal_rows_are_learned_from_once_with_how_often_they_were_seen(n: int) 
         (edges,), (same,) = edges_of(x, count0 + count1, shares), edges_of(each, ones, shares)
         assert edges.tolist() == same.tolist()
         for learn in (steps, rising_steps):
-            once = learn(edges, *counts(edges, cells_of(edges, x), count0, count1))
-            one_by_one = learn(edges, *counts(edges, cells_of(edges, each), at0, 1 - at0))
+            once = learn(edges, *counts(edges, find_cells(edges, x), count0, count1))
+            one_by_one = learn(edges, *counts(edges, find_cells(edges, each), at0, 1 - at0))
             assert np.allclose(once.ratios, one_by_one.ratios)
     assert edges_of_codes(x, count0 + count1).tolist() == edges_of_codes(each, ones).tolist()
     features = np.column_stack([x / 1000, np.sin(x)])
@@ -91,7 +91,7 @@ def test_a_number_is_in_the_cell_that_a_search_by_halves_finds() -> None:
 def check_cells(edges: NDArray[np.float64], numbers: NDArray[np.float64]) -> None:
     near = np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf)
     x = np.concatenate([numbers, edges, *near])
-    assert (cells_of(edges, x) == np.searchsorted(edges, x, side="right")).all()
+    assert (find_cells(edges, x) == np.searchsorted(edges, x, side="right")).all()
 
 
 @pytest.mark.parametrize("spread", [1, 32, 1 << 20])
@@ -101,7 +101,7 @@ def test_a_code_is_in_its_own_cell_and_others_are_between(spread: int) -> None:
     learned = rng.choice(codes, len(codes) // 2, replace=False)
     edges = edges_of_codes(learned, np.ones(len(learned)))
     check_cells(edges, codes)
-    assert (cells_of(edges, learned) % 2 == 1).all()
+    assert (find_cells(edges, learned) % 2 == 1).all()
 
 
 @pytest.mark.parametrize("edges", [[0.0], [5e-324, 1e-323], [-1e300, 1e300], [-np.inf, 7.0]])
@@ -237,7 +237,7 @@ def test_ratios_of_one_pattern_only_rise_or_only_fall_with_the_size_of_the_rest(
     rising[[5, 6]] = rising[[6, 5]]  # Chance may reverse two neighbours.
     count0, count1 = np.concatenate([rising, rising[::-1]]), np.full(48, 1e6)
     edges = edges_of_codes(codes, count0 + count1)
-    cells = cells_of(edges, codes)
+    cells = find_cells(edges, codes)
     seen = counts(edges, cells, count0, count1)
     learned = steps(edges, *seen, together=24).ratios[cells].reshape(2, 24)
     assert (np.diff(learned[0]) >= 0).all()

@@ -293,7 +293,7 @@ def test_a_pace_is_that_of_a_release_beyond_what_a_call_takes() -> None:
     pace.note(10, 2.0)
     assert list(pace.parts(120)) == [50, 50, 20]
     pace.note(110, 3.0)
-    assert pace.each() == pytest.approx(0.01)
+    assert pace.seconds_per_release() == pytest.approx(0.01)
     assert list(pace.parts(2_500)) == [1_000, 1_000, 500]
     assert list(pace.parts(2_500, most=2_000)) == [1_000, 1_000, 500]
     assert list(pace.parts(7, most=3)) == [3, 3, 1]

@@ -19,13 +19,13 @@ from dpnoise.auditing.processes import (
     PHASE,
     Observation,
     ProcessError,
-    forked,
-    phased,
+    check_forks,
+    check_restarts,
+    check_stored_noise,
+    check_timing,
     program_of,
-    restarted,
-    timed,
 )
-from dpnoise.auditing.targets import Target, named, wrap
+from dpnoise.auditing.targets import Target, make_target, wrap
 from dpnoise.core.safe_text import percent_beside
 
 Floats = NDArray[np.float64]
@@ -38,14 +38,14 @@ def one_by_one(draw: Callable[[], float]) -> Callable[[float, int], Floats]:
 @pytest.mark.parametrize(
     "target",
     [
-        named("numpy.laplace"),
-        named("numpy.RandomState.normal"),
-        named("random.gauss"),
+        make_target("numpy.laplace"),
+        make_target("numpy.RandomState.normal"),
+        make_target("random.gauss"),
     ],
     ids=lambda target: target.name,
 )
 def test_a_generator_copied_by_a_fork_repeats_its_noise(target: Target) -> None:
-    seen = forked(target)
+    seen = check_forks(target)
     assert seen.found
     assert seen.measured == {"pairs": 3, "equal": 3}
     assert seen.words == "All 3 children drew the same 64 releases."
@@ -54,9 +54,9 @@ def test_a_generator_copied_by_a_fork_repeats_its_noise(target: Target) -> None:
 @pytest.mark.parametrize(
     "target",
     [
-        named("dpnoise.laplace"),
-        named("dpnoise.release"),
-        named("dpnoise.release.gaussian"),
+        make_target("dpnoise.laplace"),
+        make_target("dpnoise.release"),
+        make_target("dpnoise.release.gaussian"),
         wrap(one_by_one(dpnoise.Generator().laplace), "one at a time"),
         wrap(one_by_one(partial(random.SystemRandom().gauss, 0, 1)), "SystemRandom"),
     ],
@@ -64,7 +64,7 @@ def test_a_generator_copied_by_a_fork_repeats_its_noise(target: Target) -> None:
 )
 def test_noise_without_state_differs_between_forked_children(target: Target) -> None:
     """64 releases of 50 random bits or more are equal with probability below 2^-3200."""
-    assert not forked(target).found
+    assert not check_forks(target).found
 
 
 def test_the_parent_is_not_changed_by_its_children() -> None:
@@ -76,7 +76,7 @@ def test_the_parent_is_not_changed_by_its_children() -> None:
     target(0.0, 1)
     after = bits.state
     bits.state = before
-    forked(target)
+    check_forks(target)
     assert bits.state == after, "forked draws one release in the parent, to have it seeded"
 
 
@@ -96,7 +96,7 @@ def test_an_exception_in_a_child_is_shown_in_the_parent() -> None:
         raise OSError("no entropy")
 
     with pytest.raises(ProcessError, match=r"A forked child failed: .*OSError: no entropy"):
-        forked(only_in_children(fail))
+        check_forks(only_in_children(fail))
 
 
 def test_a_child_that_dies_or_hangs_is_reported_and_leaves_no_process(
@@ -111,9 +111,9 @@ def test_a_child_that_dies_or_hangs_is_reported_and_leaves_no_process(
 
     monkeypatch.setattr(os, "fork", fork_and_note)
     with pytest.raises(ProcessError, match=r"A forked child ended its process with status 1\."):
-        forked(only_in_children(lambda: os._exit(1)))
+        check_forks(only_in_children(lambda: os._exit(1)))
     with pytest.raises(ProcessError, match=r"gave no answer in 0\.1 s, and was killed"):
-        forked(only_in_children(partial(time.sleep, 3600)), timeout_s=0.1)
+        check_forks(only_in_children(partial(time.sleep, 3600)), timeout_s=0.1)
     assert len(children) == 2
     for child in children:
         with pytest.raises(ProcessLookupError):
@@ -122,21 +122,21 @@ def test_a_child_that_dies_or_hangs_is_reported_and_leaves_no_process(
 
 def test_a_fixed_seed_repeats_its_noise_after_a_restart() -> None:
     seeded = "import random; random.seed(1); print([random.gauss(0, 1) for _ in range(9)])"
-    assert restarted(seeded).found
+    assert check_restarts(seeded).found
 
 
 def test_a_fresh_seed_does_not() -> None:
     for name in sample_cases(["numpy.laplace", "dpnoise.release"], 1):
-        assert not restarted(program_of(name)).found, name
+        assert not check_restarts(program_of(name)).found, name
 
 
 def test_a_program_that_fails_or_hangs_is_reported() -> None:
     with pytest.raises(ProcessError, match="The program failed: NameError"):
-        restarted("print(nothing)")
+        check_restarts("print(nothing)")
     with pytest.raises(ProcessError, match="The program failed: it printed nothing"):
-        restarted("pass")
+        check_restarts("pass")
     with pytest.raises(ProcessError, match=r"The program gave no answer in 0\.1 s"):
-        restarted("import time; time.sleep(3600)", timeout_s=0.1)
+        check_restarts("import time; time.sleep(3600)", timeout_s=0.1)
 
 
 class Clockwork:
@@ -177,7 +177,7 @@ def jitter() -> float:
 
 
 def test_time_that_grows_with_the_noise_is_found_through_jitter() -> None:
-    seen = Clockwork(lambda noise, _: 100 * abs(noise) + jitter()).check(timed)
+    seen = Clockwork(lambda noise, _: 100 * abs(noise) + jitter()).check(check_timing)
     assert seen.found
     assert seen.measured["correlation"] > 0.2
     assert seen.measured["noise_when_slow"] > seen.measured["noise_otherwise"]
@@ -188,7 +188,7 @@ def test_time_of_every_other_call_is_found_through_jitter() -> None:
 
     In a third of 2,000 releases that is measured with a standard deviation below 0.023.
     """
-    seen = Clockwork(lambda _, call: 100 * (call % 2) + jitter()).check(phased)
+    seen = Clockwork(lambda _, call: 100 * (call % 2) + jitter()).check(check_stored_noise)
     assert seen.found
     assert "is slower" in seen.words
     assert seen.measured["least"] == pytest.approx(0.816, abs=0.14)
@@ -196,13 +196,13 @@ def test_time_of_every_other_call_is_found_through_jitter() -> None:
 
 def test_jitter_alone_is_not_accused() -> None:
     clockwork = Clockwork(lambda _noise, _call: jitter())
-    for run in (timed, phased):
+    for run in (check_timing, check_stored_noise):
         check_probability(clockwork.check(run).measured["p_value"])
 
 
 def test_constant_time_is_not_accused() -> None:
     clockwork = Clockwork(lambda _noise, _call: 0.0)
-    assert not any(clockwork.check(run).found for run in (timed, phased))
+    assert not any(clockwork.check(run).found for run in (check_timing, check_stored_noise))
 
 
 def test_a_small_difference_of_phase_is_measured_and_not_accused() -> None:
@@ -210,7 +210,7 @@ def test_a_small_difference_of_phase_is_measured_and_not_accused() -> None:
 
     That is 0.548, and in 20,000 releases it is measured with a standard deviation of 0.004.
     """
-    seen = Clockwork(lambda _, call: 10 * (call % 2) + jitter()).check(phased, n=20_000)
+    seen = Clockwork(lambda _, call: 10 * (call % 2) + jitter()).check(check_stored_noise, n=20_000)
     assert seen.measured["p_value"] < 1e-8
     assert abs(seen.measured["odd_slower"] - 0.5) == pytest.approx(0.048, abs=0.024)
     assert not seen.found
@@ -243,7 +243,7 @@ def test_a_busy_machine_is_not_accused_of_keeping_gaussians(load: str) -> None:
             lambda *_: jitter() if ticks else 0.0,
             EXTRA if ticks else LOADS[load],
             tick=500 if ticks else 1,
-        ).check(phased)
+        ).check(check_stored_noise)
         for _ in range(6)
     ]
     assert not any(look.found for look in looks)
@@ -260,7 +260,7 @@ def test_a_machine_that_treats_a_control_alike_is_not_accused() -> None:
         clockwork.now += 400 * (clockwork.calls % 2) * (clockwork.reads % 2 == 0)
         return clockwork.now
 
-    seen = phased(clockwork.target, n=2000, clock=clock)
+    seen = check_stored_noise(clockwork.target, n=2000, clock=clock)
     assert seen.measured["p_value"] < 1e-8
     assert seen.measured["least"] > 0.6
     assert seen.measured["control"] > 0.6
@@ -272,7 +272,7 @@ def test_what_one_of_three_repeats_does_not_show_is_not_accused() -> None:
     n = 6000
     early = 100 + 1.5 * n * 0.6  # The target is called one and a half times in a round.
     clockwork = Clockwork(lambda _, call: 300 * (call % 2) * (call < early) + jitter())
-    seen = clockwork.check(phased, n=n)
+    seen = clockwork.check(check_stored_noise, n=n)
     assert seen.measured["p_value"] < 1e-8
     assert max(seen.measured["odd_slower"], 1 - seen.measured["odd_slower"]) > 0.6
     assert seen.measured["least"] < 0.6
@@ -320,7 +320,9 @@ def test_the_uniforms_that_a_call_draws_show_which_sampler_keeps_a_gaussian(
     name: str, draw: Callable[[Counted], float]
 ) -> None:
     rng = Counted()
-    seen = phased(wrap(one_by_one(lambda: draw(rng)), name), n=2000, clock=lambda: rng.now)
+    seen = check_stored_noise(
+        wrap(one_by_one(lambda: draw(rng)), name), n=2000, clock=lambda: rng.now
+    )
     assert seen.found == name.startswith("kept"), seen.words
 
 
@@ -331,8 +333,8 @@ def test_no_share_is_shown_on_the_other_side_of_its_threshold(share: float) -> N
 
 
 def test_bad_arguments_are_named() -> None:
-    target = named("numpy.laplace")
+    target = make_target("numpy.laplace")
     with pytest.raises(ValueError, match="children must be at least 2, got 1"):
-        forked(target, children=1)
+        check_forks(target, children=1)
     with pytest.raises(ValueError, match="n must be at least 1000, got 10"):
-        timed(target, n=10)
+        check_timing(target, n=10)

@@ -11,7 +11,7 @@ from scipy import stats
 from support.alarms import check_probability
 
 import dpnoise
-from dpnoise.auditing.targets import Target, TargetError, adapters, named, names, wrap
+from dpnoise.auditing.targets import Target, TargetError, adapters, make_target, names, wrap
 from dpnoise.core.errors import ArgumentError, MissingExtraError
 from dpnoise.release.calibration import gaussian_scale
 
@@ -29,7 +29,7 @@ OFF = {"paper.theorem.8bits": 2.0**-7, "paper.gaussian.12bits": 2.0**-10}
 @pytest.mark.parametrize("value", [0.0, 42.0])
 @pytest.mark.parametrize("name", AT_HAND)
 def test_an_adapter_adds_the_noise_that_its_claims_ask_for(name: str, value: float) -> None:
-    target = named(name, epsilon=0.5, delta=1e-5, sensitivity=3.0)
+    target = make_target(name, epsilon=0.5, delta=1e-5, sensitivity=3.0)
     releases = target(value, 3000)
     assert releases.shape == (3000,)
     assert releases.dtype == np.float64
@@ -40,14 +40,14 @@ def test_an_adapter_adds_the_noise_that_its_claims_ask_for(name: str, value: flo
 
 @pytest.mark.parametrize("name", AT_HAND)
 def test_the_scale_is_what_epsilon_delta_and_sensitivity_give(name: str) -> None:
-    target = named(name, epsilon=0.5, delta=1e-5, sensitivity=3.0)
+    target = make_target(name, epsilon=0.5, delta=1e-5, sensitivity=3.0)
     expected = {"laplace": 3.0 / 0.5, "gaussian": gaussian_scale(0.5, 1e-5, 3.0)}
     assert target.scale == expected[target.noise]
 
 
 def test_two_targets_of_one_name_share_no_noise() -> None:
     for name in AT_HAND:
-        first, second = named(name), named(name)
+        first, second = make_target(name), make_target(name)
         assert not np.isin(first(0.0, 5), second(0.0, 5)).all()
 
 
@@ -60,10 +60,10 @@ def test_the_names_are_those_of_both_kinds_of_noise() -> None:
 
 def test_a_name_that_does_not_exist_is_answered_with_those_that_do() -> None:
     with pytest.raises(ArgumentError, match=r"There is no target 'lava'\. Known: ") as e:
-        named("lava")
+        make_target("lava")
     assert all(name in str(e.value) for name in names())
     with pytest.raises(ArgumentError, match=r"Did you mean numpy\.laplace"):
-        named("numpy.lapalce")
+        make_target("numpy.lapalce")
 
 
 def test_a_library_that_is_missing_is_named_with_the_line_that_installs_it(
@@ -73,12 +73,12 @@ def test_a_library_that_is_missing_is_named_with_the_line_that_installs_it(
     with pytest.raises(
         MissingExtraError, match=r"needs torch.*pip install torch, .* \"\.\[peers\]\""
     ):
-        named("torch.normal")
+        make_target("torch.normal")
 
 
 def test_a_target_knows_the_version_of_its_package() -> None:
-    assert named("numpy.laplace").version == np.__version__
-    assert named("random.gauss").version == ""
+    assert make_target("numpy.laplace").version == np.__version__
+    assert make_target("random.gauss").version == ""
     assert Target("t", "laplace", 1.0, lambda _, n: np.zeros(n), "no-such-package").version == ""
 
 
@@ -151,7 +151,7 @@ def test_an_exception_is_wrapped_with_the_call_and_kept_as_the_cause() -> None:
 
 def test_an_exception_of_dpnoise_itself_is_not_wrapped() -> None:
     with pytest.raises(ArgumentError, match="scale must "):
-        wrap(lambda _, n: dpnoise.Generator().laplace(-1.0, n))(0.0, 3)
+        wrap(lambda _, n: dpnoise.Generator().laplace(scale=-1.0, size=n))(0.0, 3)
 
 
 def test_a_function_is_wrapped_under_its_name_and_claims() -> None:

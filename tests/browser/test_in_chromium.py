@@ -156,7 +156,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, table in example_tables.EVERY_KIND.items():
         title = example_tables.HOSTILE if name == "hostile" else None
         table.to_html(folder / f"published-{name}.html", title)
-    persons = published.render(example_tables.person_record(), "Visits of patients in 2026")
+    persons = published.render_record(example_tables.person_record(), "Visits of patients in 2026")
     (folder / "published-persons.html").write_text(persons, encoding="utf-8")
     reproduced = paper_page(paper_results(), "Measured " + "by a command " * 20)
     (folder / "paper.html").write_text(reproduced, encoding="utf-8")

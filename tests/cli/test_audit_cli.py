@@ -16,7 +16,7 @@ from dpnoise.auditing import additive_noise, targets
 from dpnoise.auditing.processes import Observation
 from dpnoise.auditing.report import FORMAT, Report, read_list
 from dpnoise.auditing.targets import adapters
-from dpnoise.auditing.wording import at_least, curve_words
+from dpnoise.auditing.wording import bound_text, curve_words
 
 QUICK = ["--attack", "precision", "--budget", "24000"]
 NUMPY = """
@@ -97,11 +97,11 @@ def test_the_page_and_the_terminal_show_event_curve_ceiling_and_how_to_reproduce
     event = report.findings[0].event
     for text in (" ".join(out.split()), page_text):
         assert event.replace("^", "") in text.replace("^", "")
-        assert at_least(report.ceiling) in text
+        assert bound_text(report.ceiling) in text
         assert report.command in text
     assert f"The certified curve: {curve_words(report.curve)}" in " ".join(out.split())
     assert "The certified curve" in page_text
-    assert f"delta is at least {at_least(report.curve[0][1])} at epsilon 0" in page_text
+    assert f"delta is at least {bound_text(report.curve[0][1])} at epsilon 0" in page_text
     assert curve_words(report.curve) in str(report)
     assert report.command in str(report)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpnoise import cli
-from dpnoise.core.safe_text import shown
+from dpnoise.core.safe_text import escape_text
 from dpnoise.statistics.composition import Loss, compose
 from dpnoise.statistics.ledger import open_ledger
 
@@ -169,7 +169,7 @@ def test_names_neither_control_nor_break_the_output(
     status, out, err = run(capsys, "show", "b.json")
     assert (status, err) == (0, "")
     assert out.replace("\n", "").isprintable()
-    assert shown(name)[:10] in out
+    assert escape_text(name)[:10] in out
     assert re.search(r"0\.85 of 1 spent, 0\.15 left", out), "no number is cut"
 
 

@@ -203,7 +203,7 @@ def test_errors_are_reported_before_noise_is_drawn(
         ([truncated, *mean], "it is damaged, or not what the request says"),
         (
             [table, "--column", "x", "--query", "mean"],
-            "on a value: --lower and --upper.",
+            "on a value, such as --lower 0 and --upper 100.",
         ),
         ([table, *BOUNDS, "--query", "mode"], "--query must be one of"),
         ([table, *BOUNDS, "--query", "quantile:x"], "quantile:0.9"),

@@ -20,7 +20,7 @@ import pytest
 from support.alarms import LONG
 
 from dpnoise import LaplaceMechanism, cli, statistics
-from dpnoise.core.entropy import SYSTEM, Source
+from dpnoise.core.entropy import SYSTEM, EntropySource
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics import publishing
 from dpnoise.statistics.requests import Request
@@ -56,7 +56,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             recorded.append(hook)
             return real(*arguments)
 
-        monkeypatch.setattr(Source, hook, staticmethod(record))
+        monkeypatch.setattr(EntropySource, hook, staticmethod(record))
     return recorded
 
 

@@ -17,7 +17,7 @@ from dpnoise.auditing import additive_noise
 from dpnoise.auditing.targets import adapters
 from dpnoise.cli import release, terminal
 from dpnoise.core import html
-from dpnoise.core.safe_text import shown
+from dpnoise.core.safe_text import escape_text
 from dpnoise.statistics import publishing
 from dpnoise.statistics.digits import format_number
 from dpnoise.statistics.requests import Question, Request
@@ -61,7 +61,7 @@ def test_control_characters_are_printed_as_escapes(
 ) -> None:
     out, published = release_with_name(name, capsys)
     assert out.replace("\n", "").isprintable()
-    assert f"{shown(name)}, count " in out
+    assert f"{escape_text(name)}, count " in out
     assert published[0]["group"] == name
 
 
@@ -101,9 +101,9 @@ def test_two_equal_queries_are_two_bars() -> None:
 @given(st.text(max_size=30))
 @settings(deadline=None, max_examples=50)
 def test_shown_text_is_visible_and_on_one_line(text: str) -> None:
-    assert shown(text + "\n\udcff").isprintable()
+    assert escape_text(text + "\n\udcff").isprintable()
     if text.isprintable():
-        assert shown(text) == text
+        assert escape_text(text) == text
 
 
 # Other places of names ---------------------------------------------------------------------------
@@ -120,10 +120,12 @@ def test_a_target_may_have_any_name(
         assert cli.main(["audit", name, *options]) in {0, 1}
         assert cli.main(["attack", "precision", "--target", name, "--size", "50"]) == 0
         printed = capsys.readouterr()
-        assert printed.out.count(shown(name)) == 3  # The last one is the command to reproduce it.
+        assert (
+            printed.out.count(escape_text(name)) == 3
+        )  # The last one is the command to reproduce it.
         assert (printed.out + printed.err).replace("\n", "").isprintable()
         page = Path("a.html").read_text(encoding="utf-8")
-        assert shown(name) in page
+        assert escape_text(name) in page
         assert "\x1b" not in page
 
 
@@ -205,7 +207,9 @@ def test_no_number_of_an_audit_is_cut_at_any_width() -> None:
     for width in range(1, 200):
         out = io.StringIO()
         console = terminal.console(file=out, width=width)
-        table = terminal.table(("a", "epsilon >=", "at", "at", "event"), [row], width, folded=4)
+        table = terminal.format_table(
+            ("a", "epsilon >=", "at", "at", "event"), [row], width, folded=4
+        )
         terminal.print_table(console, table)
         assert all(number in out.getvalue() for number in row[:4])
         assert re.sub(r"\s", "", out.getvalue()).count("a" * 12) >= 1

@@ -19,11 +19,11 @@ from support.choices import sample_cases
 import dpnoise
 from dpnoise import cli
 from dpnoise.auditing import additive_noise
-from dpnoise.auditing.leakage import report
+from dpnoise.auditing.leakage import summary
 from dpnoise.auditing.report import Report, read_list
 from dpnoise.auditing.targets import adapters
 from dpnoise.core import strict_json
-from dpnoise.core.entropy import Source
+from dpnoise.core.entropy import EntropySource
 from dpnoise.statistics import publishing
 
 SOURCE = Path(dpnoise.__file__).parent
@@ -65,9 +65,9 @@ def _small_work(monkeypatch: pytest.MonkeyPatch) -> None:
     quick = adapters.Adapter(lambda _: (1.0, lambda value, n: np.full(n, value)), "laplace", None)
     monkeypatch.setitem(adapters.ADAPTERS, "quick", quick)
     monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
-    monkeypatch.setattr(report, "table", lambda *_: [])
-    monkeypatch.setattr(report, "release_table", lambda *_: [])
-    monkeypatch.setattr(report, "plot", lambda *parts: parts[-1].write_bytes(b"drawn"))
+    monkeypatch.setattr(summary, "table", lambda *_: [])
+    monkeypatch.setattr(summary, "release_table", lambda *_: [])
+    monkeypatch.setattr(summary, "plot", lambda *parts: parts[-1].write_bytes(b"drawn"))
 
 
 # A command with an option that writes a file, and the ending of the file's name.
@@ -163,7 +163,7 @@ def test_files_that_cannot_be_made_again_are_replaced_only_by_force(
     target.write_text("an earlier release")
     with monkeypatch.context() as patch:
         for hook in ("key", "random_bytes"):
-            patch.setattr(Source, hook, lambda *_: pytest.fail("noise was drawn"))
+            patch.setattr(EntropySource, hook, lambda *_: pytest.fail("noise was drawn"))
         assert command(option, target) == 2
     assert capsys.readouterr().err == (
         f"dpnoise: {target} exists. Name another file, or replace it by --force.\n"

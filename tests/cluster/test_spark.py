@@ -27,8 +27,8 @@ from support.tally_reference import assert_same
 from support.tally_reference import tally as reference_tally
 
 from dpnoise.core.errors import ArgumentError
-from dpnoise.statistics.engines import holders, tally, tally_all
-from dpnoise.statistics.plan import Cells, Grouping, Own, Plan, Rows, Sums, Unit
+from dpnoise.statistics.engines import count_persons_by_group, tally, tally_all
+from dpnoise.statistics.plan import Cells, Grouping, PersonValue, Plan, Rows, Sums, Unit
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
@@ -234,7 +234,7 @@ def test_spark_bounds_persons_as_they_are_declared(spark: Any) -> None:
         counts = tally_of_one_part.answers[0]
         assert sorted(counts.tolist())[-groups:] == [min(most, count // 5)] * groups  # type: ignore[union-attr]
         assert int(counts.sum()) == groups * min(most, count // 5)  # type: ignore[union-attr]
-    group_counts = holders(rows, "city", Unit(("who",), 2, 1))
+    group_counts = count_persons_by_group(rows, "city", Unit(("who",), 2, 1))
     assert group_counts.persons.tolist() == [1, 1]
 
 
@@ -244,7 +244,9 @@ def test_per_person_values_equal_those_of_other_engines(spark: Any, kind: str) -
     plan = Plan(
         (Rows(), Sums("x", 0.25, -100, 1_000)),
         missing="drop",
-        unit=Unit(("who",), without_id="own", own=Own("x", kind, 0.25, -100, 1_000)),
+        unit=Unit(
+            ("who",), without_id="own", person_value=PersonValue("x", kind, 0.25, -100, 1_000)
+        ),
     )
     ours = tally(spark.createDataFrame(pa.table(columns)), plan)
     assert_same(ours, tally(pa.table(columns), plan))
@@ -254,7 +256,7 @@ def test_per_person_values_equal_those_of_other_engines(spark: Any, kind: str) -
 def test_a_collation_makes_no_two_groups_one(spark: Any, unit: Unit | None) -> None:
     city = "collate(if(id = 0, 'CORK', 'cork'), 'UTF8_LCASE') AS city"
     frame = spark.range(3).selectExpr("id AS who", city)
-    group_counts = holders(frame, "city", unit)
+    group_counts = count_persons_by_group(frame, "city", unit)
     assert dict(zip(group_counts.keys, group_counts.persons.tolist(), strict=True)) == {
         "CORK": 1,
         "cork": 2,

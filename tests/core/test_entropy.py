@@ -446,7 +446,7 @@ def test_a_fixed_generator_says_its_cipher(cipher: str) -> None:
 
 def test_the_two_ciphers_give_different_noise() -> None:
     aes, chacha20 = (fixed_generator(bytes(32), cipher=cipher) for cipher in CIPHERS)
-    mechanism = dpnoise.LaplaceMechanism(1.0, 1.0)
+    mechanism = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
     assert mechanism.release(0.0, rng=aes) != mechanism.release(0.0, rng=chacha20)
     assert aes.laplace() != chacha20.laplace()
     assert not np.any(aes.laplace(size=50) == chacha20.laplace(size=50))

@@ -145,12 +145,16 @@ def test_a_draw_that_compiles_imports_nothing_where_another_kernel_was_compiled(
 MANY = 10**4  # Enough words for a long read.
 LONG_CALLS: dict[str, Callable[[], object]] = {
     "noise": lambda: dpnoise.Generator().random(size=MANY),
-    "floats": lambda: dpnoise.LaplaceMechanism(1.0, 1.0).release(np.zeros(MANY)),
-    "the reference": lambda: dpnoise.LaplaceMechanism(1.0, 2.0**30, grid=2.0**64).release(
-        [1] * MANY
+    "floats": lambda: dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0).release(
+        np.zeros(MANY)
     ),
-    "discrete": lambda: DiscreteLaplaceMechanism(1.0).release(np.zeros(MANY, dtype=np.int64)),
-    "selection": lambda: dpnoise.NoisyMax(1.0, 1.0).select([0] * MANY),
+    "the reference": lambda: dpnoise.LaplaceMechanism(
+        epsilon=1.0, sensitivity=2.0**30, grid=2.0**64
+    ).release([1] * MANY),
+    "discrete": lambda: DiscreteLaplaceMechanism(epsilon=1.0).release(
+        np.zeros(MANY, dtype=np.int64)
+    ),
+    "selection": lambda: dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0).select([0] * MANY),
     "ranks": lambda: noisy_argmax(np.zeros(MANY), lambda _: 0, 1.0, None),
 }
 

@@ -26,11 +26,11 @@ def test_no_type_of_a_value_is_trusted() -> None:
 
     for value in (Markup("<b>"), FakeMarkup()):
         for title in (value, [value], {"a": value}, {value: 1}):
-            page = html.render("dpnoise.core/base.html", title=title)
+            page = html.render_template("dpnoise.core/base.html", title=title)
             assert "<b>" not in page
             assert "<i>" not in page
 
 
 def test_a_template_with_a_missing_value_makes_no_page() -> None:
     with pytest.raises(UndefinedError, match="title"):
-        html.render("dpnoise.core/base.html")
+        html.render_template("dpnoise.core/base.html")

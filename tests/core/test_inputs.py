@@ -179,7 +179,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(
-    "value", REFUSED, ids=lambda v: f"{type(v).__name__}: {errors.shown(v)}"[:60].split(" at ")[0]
+    "value",
+    REFUSED,
+    ids=lambda v: f"{type(v).__name__}: {errors.short_repr(v)}"[:60].split(" at ")[0],
 )
 def test_values_that_need_rounding_or_guessing_are_refused_before_noise_is_drawn(
     value: Any,
@@ -189,7 +191,7 @@ def test_values_that_need_rounding_or_guessing_are_refused_before_noise_is_drawn
 
 
 def test_candidates_are_taken_by_place_and_refused_where_they_have_none() -> None:
-    mechanism = dpnoise.NoisyMax(1.0, 1e-9)
+    mechanism = dpnoise.NoisyMax(epsilon=1.0, sensitivity=1e-9)
     scores = [0, 0, 1]
     labelled = pd.Series(["a", "b", "c"], index=[2, 0, 1])
     ordered: list[Any] = [labelled, iter("abc"), np.array(["a", "b", "c"]), ("a", "b", "c")]
@@ -317,7 +319,7 @@ def test_an_out_that_overlaps_itself_or_has_a_mask_is_refused() -> None:
 
 def test_scale_and_out_may_share_memory() -> None:
     scales = np.linspace(1.0, 1e6, 30_000)
-    expected = fixed_generator(KEY).laplace(scales)
+    expected = fixed_generator(KEY).laplace(scale=scales)
     for rows in (scales.copy(), np.stack([scales, scales], axis=1)):
         column = rows if rows.ndim == 1 else rows[:, 0]
         np.testing.assert_array_equal(
@@ -359,19 +361,21 @@ BAD_SCALES = [
 def test_a_scale_that_is_not_a_number_is_refused(scale: Any) -> None:
     for method in ("laplace", "normal", "exponential", "gumbel", "cauchy"):
         with pytest.raises((ValueError, TypeError), match=r"must|not supported"):
-            getattr(FailingGenerator(), method)(scale)
+            getattr(FailingGenerator(), method)(scale=scale)
         with pytest.raises((ValueError, TypeError), match=r"must|not supported"):
-            getattr(FailingGenerator(), method)(scale, out=np.zeros(2))
+            getattr(FailingGenerator(), method)(scale=scale, out=np.zeros(2))
 
 
 def test_a_scale_of_any_order_of_bytes_and_any_layout_is_taken() -> None:
     scales = np.array([[1, 2, 3], [4, 5, 6]], dtype="f8")
-    expected = fixed_generator(KEY).laplace(scales)
+    expected = fixed_generator(KEY).laplace(scale=scales)
     for name, array in unusual_arrays(scales).items():
-        np.testing.assert_array_equal(fixed_generator(KEY).laplace(array), expected, err_msg=name)
+        np.testing.assert_array_equal(
+            fixed_generator(KEY).laplace(scale=array), expected, err_msg=name
+        )
     for dtype in (">f8", ">i4", "u1", "f2", "O"):
         np.testing.assert_array_equal(
-            fixed_generator(KEY).laplace(scales.astype("i8").astype(dtype)), expected
+            fixed_generator(KEY).laplace(scale=scales.astype("i8").astype(dtype)), expected
         )
 
 
@@ -384,7 +388,7 @@ def test_no_release_leaves_the_bounds_in_any_format(dtype: str, bounds: tuple[An
     """The bounds are not numbers of the narrow formats; their nearest ones are outside."""
     lower, upper = bounds
     for mechanism in (
-        dpnoise.LaplaceMechanism(0.1, 1.0, lower=lower, upper=upper),
+        dpnoise.LaplaceMechanism(epsilon=0.1, sensitivity=1.0, lower=lower, upper=upper),
         dpnoise.GaussianMechanism.for_scale(9.0, sensitivity=1.0, lower=lower, upper=upper),
     ):
         released = mechanism.release(np.full(200, 0.2, dtype)).tolist()
@@ -396,12 +400,16 @@ def test_no_release_leaves_the_bounds_in_any_format(dtype: str, bounds: tuple[An
 
 
 def test_a_bound_is_rounded_inward_for_floats_and_exact_for_integers() -> None:
-    mechanism = dpnoise.LaplaceMechanism(1e-3, 1.0, upper=2**60 + 1, lower=-(2**60) - 1)
+    mechanism = dpnoise.LaplaceMechanism(
+        epsilon=1e-3, sensitivity=1.0, upper=2**60 + 1, lower=-(2**60) - 1
+    )
     assert max(mechanism.release([2**70] * 5)) == 2**60 + 1
     assert mechanism.release(np.full(5, 2**62)).max() == 2**60 + 1
     assert mechanism.release(1e300) == 2.0**60
     assert mechanism.release(-1e300) == -(2.0**60)
-    beyond_float32 = dpnoise.LaplaceMechanism(1.0, 1.0, lower=1e300, upper=2e300)
+    beyond_float32 = dpnoise.LaplaceMechanism(
+        epsilon=1.0, sensitivity=1.0, lower=1e300, upper=2e300
+    )
     with pytest.raises(ValueError, match="leave a float32 up to upper"):
         beyond_float32.release(np.float32(1.0), rng=FailingGenerator())
 
@@ -410,12 +418,26 @@ def test_a_bound_is_rounded_inward_for_floats_and_exact_for_integers() -> None:
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 def test_no_release_is_minus_zero(zero: float, dtype: str) -> None:
     """By clamping at 0, and by rounding a small negative number to a narrow format."""
-    clamped = dpnoise.LaplaceMechanism(1.0, 1.0, lower=zero).release(np.full(100, -9.0, dtype))
+    clamped = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0, lower=zero).release(
+        np.full(100, -9.0, dtype)
+    )
     assert np.any(clamped == 0.0)
     assert not np.any(np.signbit(clamped))
-    assert math.copysign(1.0, dpnoise.LaplaceMechanism(1, 1, lower=zero).release(-99.0)) == 1.0
-    assert math.copysign(1.0, dpnoise.LaplaceMechanism(1, 1, upper=zero).release(99.0)) == 1.0
-    tiny = dpnoise.LaplaceMechanism(1.0, 2.0**-200).release(np.full(100, 0.0, dtype))
+    assert (
+        math.copysign(
+            1.0, dpnoise.LaplaceMechanism(epsilon=1, sensitivity=1, lower=zero).release(-99.0)
+        )
+        == 1.0
+    )
+    assert (
+        math.copysign(
+            1.0, dpnoise.LaplaceMechanism(epsilon=1, sensitivity=1, upper=zero).release(99.0)
+        )
+        == 1.0
+    )
+    tiny = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=2.0**-200).release(
+        np.full(100, 0.0, dtype)
+    )
     assert not np.any(np.signbit(tiny[tiny == 0.0]))
 
 
@@ -426,7 +448,7 @@ BAD_BOUNDS = [10**400, -(10**400), 10**5000, Decimal(1), Fraction(1, 2), "1", Tr
 @pytest.mark.parametrize("name", ["lower", "upper"])
 def test_a_bound_that_is_not_a_number_is_refused_immediately(name: str, bound: Any) -> None:
     makers: list[Callable[..., object]] = [
-        lambda **b: dpnoise.LaplaceMechanism(1.0, 1.0, **b),
+        lambda **b: dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0, **b),
         lambda **b: dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0, **b),
         lambda **b: statistics.sum(
             [1.0], epsilon=1.0, rng=FailingGenerator(), **{"lower": 0, "upper": 9, **b}
@@ -460,9 +482,9 @@ def test_a_signalling_nan_is_an_argument_error(dtype: str) -> None:
             with pytest.raises(dpnoise.ArgumentError, match="finite"):
                 laplace.release(value, rng=FailingGenerator())
         with pytest.raises(dpnoise.ArgumentError, match="finite"):
-            dpnoise.NoisyMax(1.0, 1.0).select(bad, rng=FailingGenerator())
+            dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0).select(bad, rng=FailingGenerator())
         with pytest.raises(dpnoise.ArgumentError, match="finite"):
-            FailingGenerator().laplace(bad)
+            FailingGenerator().laplace(scale=bad)
         with pytest.raises(dpnoise.ArgumentError, match="Every row must have a number"):
             statistics.count(bad, epsilon=1.0, rng=FailingGenerator())
 
@@ -473,15 +495,19 @@ def test_the_user_s_settings_for_errors_do_not_stop_a_draw() -> None:
         warnings.simplefilter("error")
         for threads in (1, 2):
             rng = dpnoise.Generator(threads=threads)
-            wide = rng.laplace(1e300, size=200_000, dtype="float16")
+            wide = rng.laplace(scale=1e300, size=200_000, dtype="float16")
             assert np.all(np.isinf(wide[wide != 0.0]))  # Noise of 0, one in 2^40, stays 0.
             assert np.count_nonzero(wide) > 199_000
-            rng.laplace(np.full(200_000, 1e308))
-            rng.normal(1e-320, size=10)
-        assert np.isinf(rng.laplace(1e300, dtype="float32"))
+            rng.laplace(scale=np.full(200_000, 1e308))
+            rng.normal(scale=1e-320, size=10)
+        assert np.isinf(rng.laplace(scale=1e300, dtype="float32"))
         for dtype in ("f2", "f4", "f8"):
-            dpnoise.LaplaceMechanism(1.0, 2.0**-160).release(np.zeros(100, dtype))
-            dpnoise.LaplaceMechanism(1.0, 2.0**200).release(np.zeros(100, dtype))
+            dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=2.0**-160).release(
+                np.zeros(100, dtype)
+            )
+            dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=2.0**200).release(
+                np.zeros(100, dtype)
+            )
 
 
 def test_every_number_of_float16_and_many_of_float32_are_read_and_written_exactly() -> None:
@@ -493,14 +519,14 @@ def test_every_number_of_float16_and_many_of_float32_are_read_and_written_exactl
     for array in (all_float16, floats):
         letter = {2: "e", 4: "f"}[array.itemsize]
         expected = np.array(struct.unpack(f"<{array.size}{letter}", array.tobytes()))
-        np.testing.assert_array_equal(arrays.widened(array), expected)
+        np.testing.assert_array_equal(arrays.to_float64(array), expected)
         finite = expected[np.isfinite(expected)]
-        written = arrays.narrowed(finite, array.dtype)
+        written = arrays.round_to_dtype(finite, array.dtype)
         np.testing.assert_array_equal(written, array[np.isfinite(expected)])
         midpoints = finite[:-1] / 2 + finite[1:] / 2
         with np.errstate(all="ignore"):
             np.testing.assert_array_equal(
-                arrays.narrowed(midpoints, array.dtype), midpoints.astype(array.dtype)
+                arrays.round_to_dtype(midpoints, array.dtype), midpoints.astype(array.dtype)
             )
 
 
@@ -510,10 +536,10 @@ def test_no_distribution_gives_nan_for_any_parameters() -> None:
     for extreme in extremes:
         draws = [rng.gamma(extreme, size=300), rng.chisquare(extreme, size=300)]
         draws += [
-            getattr(rng, method)(extreme, size=300)
+            getattr(rng, method)(scale=extreme, size=300)
             for method in ("laplace", "normal", "exponential", "gumbel", "cauchy")
         ]
-        draws.append(rng.laplace(extreme, size=300, form="gammas", variates=6))
+        draws.append(rng.laplace(scale=extreme, size=300, form="gammas", variates=6))
         draws.append(rng.sample(dpnoise.Laplace(extreme).share(10**6), size=300))
         for draw in draws:
             assert not np.any(np.isnan(draw)), extreme
@@ -585,4 +611,4 @@ def test_an_error_about_a_series_does_not_show_its_categories() -> None:
     """The type of an Enum contains them, and they may be secret."""
     series = pl.Series(["secret"], dtype=pl.Enum(["secret", "other"]))
     with pytest.raises(TypeError, match=r"got Enum\.$"):
-        dpnoise.LaplaceMechanism(1.0, 1.0).release(series)
+        dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0).release(series)

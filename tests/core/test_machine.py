@@ -61,9 +61,9 @@ def test_a_library_without_a_build_is_called_left_out_and_no_line_is_given_that_
 ) -> None:
     without_pydp(monkeypatch, "linux", "aarch64")
     with pytest.raises(MissingExtraError, match="python-dp has no build for Linux on aarch64") as e:
-        targets.named("pydp.laplace")
+        targets.make_target("pydp.laplace")
     assert "pip" not in str(e.value)
-    assert list(targets.left_out()) == ["pydp.laplace", "pydp.gaussian"]
+    assert list(targets.unavailable_targets()) == ["pydp.laplace", "pydp.gaussian"]
 
 
 def test_a_library_with_a_build_gets_the_line_that_installs_it(
@@ -72,7 +72,7 @@ def test_a_library_with_a_build_gets_the_line_that_installs_it(
     without_pydp(monkeypatch, "linux", "x86_64")
     with pytest.raises(MissingExtraError, match=r'pip install python-dp, .* "\.\[peers\]"'):
         import_extra("pydp", "peers")
-    assert not targets.left_out()
+    assert not targets.unavailable_targets()
 
 
 def test_an_installed_library_is_not_left_out_on_any_machine(
@@ -80,7 +80,7 @@ def test_an_installed_library_is_not_left_out_on_any_machine(
 ) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(machine, "find_spec", lambda _: object())
-    assert machine.left_out("python-dp") is None
+    assert machine.why_unavailable("python-dp") is None
 
 
 def test_an_audit_of_all_libraries_says_at_the_end_which_were_left_out(
@@ -118,7 +118,7 @@ def test_the_tables_of_a_page_say_which_machine_made_them(page: str, mark: str) 
 
 
 def test_the_machine_is_named_by_its_architecture_and_its_processor() -> None:
-    architecture, _, processor = machine.described().partition(" ")
+    architecture, _, processor = machine.describe_machine().partition(" ")
     assert architecture == platform.machine()
     assert len(processor.strip("()")) > 1
 

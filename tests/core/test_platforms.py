@@ -32,7 +32,7 @@ mechanism = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
 print(type(rng.laplace()).__name__, rng.normal(size=10**6).shape)
 print(type(mechanism.release(5)).__name__, type(mechanism.release(0.5)).__name__)
 print(mechanism.release(np.zeros(3)).dtype, mechanism.release(np.arange(3)).dtype)
-print(dpnoise.NoisyMax(1.0, 1.0).select([0, 10**6]))
+print(dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0).select([0, 10**6]))
 """
 
 

@@ -35,13 +35,13 @@ def _the_users_precision() -> Iterator[None]:
 
 def release_slowly() -> None:
     """Release on a grid so fine that the reference decides almost every cell."""
-    mechanism = dpnoise.LaplaceMechanism(1.0, 1.0, grid=2.0**-50)
+    mechanism = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0, grid=2.0**-50)
     mechanism.release(np.zeros(100), rng=dpnoise.Generator(threads=1))
 
 
 def select_slowly() -> None:
     """Select among scores that floats cannot distinguish."""
-    mechanism = dpnoise.ExponentialMechanism(1.0, 1.0)
+    mechanism = dpnoise.ExponentialMechanism(epsilon=1.0, sensitivity=1.0)
     for _ in range(20):
         mechanism.select([2**80, 2**80 + 1, 2**80])
 

@@ -24,7 +24,7 @@ KEY = bytes(range(100, 132))
 VALUE = 31415926.5
 laplace = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
 fine = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0, grid=2.0**-50)
-noisy_max = dpnoise.NoisyMax(1.0, 1.0)
+noisy_max = dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0)
 BOUNDS: dict[str, Any] = {"lower": 0, "upper": 4e7, "epsilon": 1.0}
 
 

@@ -10,7 +10,7 @@ import test_certified
 from flint import arb
 
 from dpnoise.core import reference
-from dpnoise.kernels import compiled
+from dpnoise.kernels import compile_kernel
 from dpnoise.kernels.certified import ROUND, ones_after, reciprocal_bound
 from dpnoise.kernels.elementary import (
     LOW_63_BITS,
@@ -28,7 +28,7 @@ def cauchy_1_formula(u: Sequence[reference.Digits]) -> arb:
     return u[0].sign * (u[0].rest.ball / 2).tan_pi()
 
 
-@compiled
+@compile_kernel
 def cauchy_1(word: Word, bits: int) -> tuple[float, float]:
     left = np.float64(np.int64(ones_after(word, bits) & LOW_63_BITS)) * power_of_two(-64)
     t = sinpi(half_turn(word, 53)) / sinpi(left)

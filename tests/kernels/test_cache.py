@@ -20,7 +20,7 @@ import pytest
 from support.choices import sample_cases
 
 from dpnoise.auditing.attacks import pairs
-from dpnoise.kernels import cache, certified, compiled, elementary
+from dpnoise.kernels import cache, certified, compile_kernel, elementary
 from dpnoise.kernels.numba_internals import describe
 
 SOURCE = Path(__file__).parents[2] / "src" / "dpnoise"
@@ -87,7 +87,7 @@ def test_an_upgrade_of_a_file_that_a_kernel_calls_runs_the_new_code(
         ("certified", "def exponential(word, bits): return 8.0, 0.0"),
     ):
         with (kernels / f"{name}.py").open("a") as file:
-            file.write(f"\n\n@compiled\n{changed}\n")
+            file.write(f"\n\n@compile_kernel\n{changed}\n")
     after = run(TWO_KERNELS, package, tmp_path, HOME=str(tmp_path))
     assert before.split()[0] == "0.0"
     assert after.split() == ["7.0", "8.0"]
@@ -122,7 +122,7 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def draw() -> int:
     """Use a kernel as in a new process, and return the number of cache hits."""
-    kernel: Any = compiled(elementary.power_of_two.py_func)  # type: ignore[attr-defined]
+    kernel: Any = compile_kernel(elementary.power_of_two.py_func)  # type: ignore[attr-defined]
     assert kernel(3) == 8.0
     return sum(kernel.stats.cache_hits.values())
 
@@ -297,7 +297,7 @@ def test_the_oldest_stamps_are_forgotten_and_nothing_else_is_removed(base: Path)
         folder.mkdir()
         (folder / "file").touch()
         os.utime(folder, (i, i))
-    other: Any = compiled(elementary.unsigned.py_func)  # type: ignore[attr-defined]
+    other: Any = compile_kernel(elementary.as_unsigned.py_func)  # type: ignore[attr-defined]
     other(3)
     names = {path.name for path in (base / "dpnoise").iterdir()}
     assert names == {"notes", STAMP, *(f"{i:032x}" for i in range(5, 20))}
@@ -440,7 +440,7 @@ def test_code_imported_before_an_upgrade_is_not_cached_as_the_upgrade(
     base: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(SOURCE / "kernels", tmp_path / "kernels")
-    kernel: Any = compiled(elementary.power_of_two.py_func)  # type: ignore[attr-defined]
+    kernel: Any = compile_kernel(elementary.power_of_two.py_func)  # type: ignore[attr-defined]
     kernel._cache._sources = tmp_path / "kernels"
     (tmp_path / "kernels" / "elementary.py").write_text("")
     kernel(3)

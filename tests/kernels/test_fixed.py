@@ -83,7 +83,17 @@ def check_exact(count: int) -> None:
     """Compare every operation with Python's integers."""
     plus, minus, times, less, product, zeros_before, negated_if, up, down = map(
         make_callable,
-        ["plus", "minus", "times", "less", "product", "zeros_before", "negated_if", "up", "down"],
+        [
+            "plus",
+            "minus",
+            "times",
+            "is_less",
+            "product",
+            "zeros_before",
+            "negated_if",
+            "up",
+            "down",
+        ],
     )
     for a, b in pairs(count):
         A, B = to_wide(a), to_wide(b)
@@ -103,7 +113,7 @@ def check_exact(count: int) -> None:
             assert number(up(A, np.uint64(places))) == shifted % ALL
             assert number(down(A, np.uint64(places))) == a >> min(places, 128)
     for condition in (True, False, np.True_, np.False_):
-        assert int(fixed.where(condition)) == (2**64 - 1 if condition else 0)
+        assert int(fixed.mask_where(condition)) == (2**64 - 1 if condition else 0)
 
 
 def test_the_operations_are_those_of_integers() -> None:

@@ -18,7 +18,7 @@ SCALES = [1e-30, 1e-3, 1.0, 1e6, 1e30, 1e200]
 def make_mechanisms(scale: float, **bounds: Any) -> list[Any]:
     """Return one mechanism of each form that adds noise."""
     return [
-        dpnoise.LaplaceMechanism(1.0, scale, **bounds),
+        dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=scale, **bounds),
         dpnoise.GaussianMechanism.for_scale(scale, sensitivity=1.0, **bounds),
     ]
 
@@ -54,13 +54,16 @@ def test_a_release_has_this_machine_s_byte_order_and_the_same_values(
 def test_lists_series_and_choices_read_either_byte_order(kind: str) -> None:
     values = np.array([1, 2, 100], kind)
     swapped = values.astype(values.dtype.newbyteorder("S"))
-    laplace, secret = dpnoise.LaplaceMechanism(1.0, 1.0), os.urandom(32)
+    laplace, secret = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0), os.urandom(32)
     for wrap in (lambda array: [array, array], pd.Series, lambda array: array.reshape(1, 3)):
         from_native = laplace.release(wrap(values), fixed_generator(secret))
         from_swapped = laplace.release(wrap(swapped), fixed_generator(secret))
         assert np.asarray(from_swapped).dtype == np.asarray(from_native).dtype
         assert np.asarray(from_swapped).tolist() == np.asarray(from_native).tolist()
-    for selection in (dpnoise.NoisyMax(50.0, 1.0), dpnoise.ExponentialMechanism(50.0, 1.0)):
+    for selection in (
+        dpnoise.NoisyMax(epsilon=50.0, sensitivity=1.0),
+        dpnoise.ExponentialMechanism(epsilon=50.0, sensitivity=1.0),
+    ):
         selected = {
             selection.select(scores, rng=fixed_generator(secret)) for scores in (values, swapped)
         }

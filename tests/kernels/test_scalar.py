@@ -91,7 +91,7 @@ def test_where_no_digits_are_read_the_results_are_the_same(monkeypatch: pytest.M
 @pytest.mark.parametrize("kind", [int, np.int64])
 def test_the_noise_is_the_same_for_every_size(grid: float, kind: Callable[[int], Any]) -> None:
     """Shifting a value by whole grids shifts its release equally, without a limit."""
-    mechanism = dpnoise.LaplaceMechanism(1.0, max(1.0, grid), grid=grid)
+    mechanism = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=max(1.0, grid), grid=grid)
     step = max(1, int(grid))
     values = {value // step * step for value in INTEGERS}
     if kind is np.int64:

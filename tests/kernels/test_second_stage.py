@@ -20,7 +20,7 @@ from test_fixed import ALL, neighbours_of, number, random_number, to_wide
 
 from dpnoise.core import kernel_table, reference
 from dpnoise.core.entropy import Key
-from dpnoise.kernels import compiled, first_stage, noise_128bit, second_stage
+from dpnoise.kernels import compile_kernel, first_stage, noise_128bit, second_stage
 from dpnoise.kernels.noise_128bit import Noise
 from dpnoise.release import calibration, exact
 from dpnoise.release.exact import ADDITIVE, AdditiveForm
@@ -445,7 +445,7 @@ def saturate(point: int) -> int:
     return min(max(point, INT64[0]), INT64[1])
 
 
-@compiled
+@compile_kernel
 def compiled_above_grids(value: Any, grid: float) -> float:
     return first_stage.above_grids(value, grid)
 

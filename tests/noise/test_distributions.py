@@ -89,5 +89,5 @@ def test_every_listed_form_can_be_drawn() -> None:
         for form in distribution.forms:
             n = form.at_least(1)
             assert n is not None
-            assert np.isfinite(rng.sample(distribution, 10, form=form.name, variates=n)).all()
+            assert np.isfinite(rng.sample(distribution, size=10, form=form.name, variates=n)).all()
             assert f"variates={form.supported}" in repr(form)

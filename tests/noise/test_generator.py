@@ -1,6 +1,7 @@
 """The Generator for a NumPy user: shapes, formats, out, errors, and no seed."""
 
 import copy
+import inspect
 import pickle
 import re
 import threading
@@ -57,19 +58,19 @@ def test_dtype_gives_the_format(dtype: Any) -> None:
 
 def test_scale_broadcasts() -> None:
     scales = np.array([1e-6, 1.0, 1e6])
-    noise = fixed_generator(KEY).laplace(scales, size=(1000, 3))
+    noise = fixed_generator(KEY).laplace(scale=scales, size=(1000, 3))
     plain = fixed_generator(KEY).laplace(size=(1000, 3))
     np.testing.assert_array_equal(noise, plain * scales)
-    assert rng.laplace([1.0, 2.0]).shape == (2,)
-    assert rng.normal(np.ones((2, 1)), size=(2, 5)).shape == (2, 5)
-    assert isinstance(rng.normal(np.float32(2.0)), float)
-    assert isinstance(rng.normal(np.array(2.0)), float)
-    assert isinstance(rng.normal(2), float)
+    assert rng.laplace(scale=[1.0, 2.0]).shape == (2,)
+    assert rng.normal(scale=np.ones((2, 1)), size=(2, 5)).shape == (2, 5)
+    assert isinstance(rng.normal(scale=np.float32(2.0)), float)
+    assert isinstance(rng.normal(scale=np.array(2.0)), float)
+    assert isinstance(rng.normal(scale=2), float)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 def test_out_may_have_any_strides(dtype: str) -> None:
-    expected = fixed_generator(KEY).laplace(2.0, size=(30, 20), dtype=dtype)
+    expected = fixed_generator(KEY).laplace(scale=2.0, size=(30, 20), dtype=dtype)
     outs: list[np.ndarray[Any, Any]] = [
         np.empty((30, 20), dtype),
         np.empty((30, 20), dtype, order="F"),
@@ -79,10 +80,10 @@ def test_out_may_have_any_strides(dtype: str) -> None:
         .reshape(30, 20),
     ]
     for out in outs:
-        assert fixed_generator(KEY).laplace(2.0, out=out) is out
+        assert fixed_generator(KEY).laplace(scale=2.0, out=out) is out
         np.testing.assert_array_equal(out, expected)
     scales = np.linspace(1, 2, 20)
-    by_column = [fixed_generator(KEY).laplace(scales, out=out).copy() for out in outs]
+    by_column = [fixed_generator(KEY).laplace(scale=scales, out=out).copy() for out in outs]
     for result in by_column[1:]:
         np.testing.assert_array_equal(result, by_column[0])
 
@@ -217,17 +218,52 @@ def test_a_fixed_generator_repeats_and_says_so() -> None:
         fixed_generator(42)  # type: ignore[arg-type]
 
 
+DRAWING_METHODS = {
+    name: inspect.signature(method).parameters
+    for name, method in inspect.getmembers(rng, inspect.ismethod)
+    if "size" in inspect.signature(method).parameters and not name.startswith("_")
+}
+
+
+def test_there_are_drawing_methods() -> None:
+    assert {"random", "laplace", "normal", "gamma", "sample"} <= DRAWING_METHODS.keys()
+
+
+@pytest.mark.parametrize("name", DRAWING_METHODS)
+def test_arguments_of_numpy_by_position_are_an_error_that_explains(name: str) -> None:
+    """`rng.normal(10, 2)` of NumPy has mean 10 and scale 2, and returns one number."""
+    parameters = DRAWING_METHODS[name].values()
+    needed = [1.0 for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    with pytest.raises(
+        TypeError, match=rf"{name} takes arguments by name, as in {name}\(.*size=10"
+    ):
+        getattr(rng, name)(*needed, 10)
+
+
+def test_a_mean_is_an_error_that_recommends_a_mechanism() -> None:
+    with pytest.raises(TypeError, match=r"there is no loc\..* dpnoise\.LaplaceMechanism"):
+        rng.laplace(loc=3.0)
+
+
 BAD: list[tuple[Callable[..., Any], type[Exception], str]] = [
-    (lambda **k: rng.laplace(-1.0, **k), ValueError, r"scale must be greater than 0, got -1\.0\."),
-    (lambda **k: rng.laplace(0, **k), ValueError, r"scale must be greater than 0, got 0\.0\."),
-    (lambda **k: rng.normal(float("nan"), **k), ValueError, "scale must be finite"),
-    (lambda **k: rng.normal(float("inf"), **k), ValueError, "scale must be finite"),
     (
-        lambda **k: rng.normal([1.0, -2.0], **k),
+        lambda **k: rng.laplace(scale=-1.0, **k),
+        ValueError,
+        r"scale must be greater than 0, got -1\.0\.",
+    ),
+    (
+        lambda **k: rng.laplace(scale=0, **k),
+        ValueError,
+        r"scale must be greater than 0, got 0\.0\.",
+    ),
+    (lambda **k: rng.normal(scale=float("nan"), **k), ValueError, "scale must be finite"),
+    (lambda **k: rng.normal(scale=float("inf"), **k), ValueError, "scale must be finite"),
+    (
+        lambda **k: rng.normal(scale=[1.0, -2.0], **k),
         ValueError,
         r"scale must be greater than 0, got -2\.0",
     ),
-    (lambda **k: rng.normal("wide", **k), TypeError, "scale must be a number"),
+    (lambda **k: rng.normal(scale="wide", **k), TypeError, "scale must be a number"),
     (lambda **k: rng.gamma(0.0, **k), ValueError, r"shape must be greater than 0, got 0\.0"),
     (lambda **k: rng.chisquare(-3, **k), ValueError, r"df must be greater than 0, got -3\.0"),
     (
@@ -327,8 +363,8 @@ def test_the_other_byte_order_is_refused_with_the_dtype_to_use(kind: str) -> Non
 @pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
 def test_scales_are_read_in_either_byte_order(kind: str) -> None:
     scales = np.array([1, 2, 100], dtype=kind)
-    native = fixed_generator(KEY).laplace(scales)
-    swapped = fixed_generator(KEY).laplace(scales.astype(scales.dtype.newbyteorder("S")))
+    native = fixed_generator(KEY).laplace(scale=scales)
+    swapped = fixed_generator(KEY).laplace(scale=scales.astype(scales.dtype.newbyteorder("S")))
     assert native.dtype == swapped.dtype == np.dtype(np.float64)
     assert swapped.dtype.isnative
     assert native.tolist() == swapped.tolist()

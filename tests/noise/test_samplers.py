@@ -191,7 +191,7 @@ def check_enumerated(
 @pytest.mark.parametrize(("dtype", "most"), [("float64", 53), ("float32", 24), ("float16", 11)])
 def test_uniforms_are_multiples_on_the_unit_interval(dtype: str, most: int) -> None:
     for precision in (1, 2, most - 1, most):
-        sample = rng.random(100_000, dtype=dtype, precision=precision)
+        sample = rng.random(size=100_000, dtype=dtype, precision=precision)
         assert sample.dtype == dtype
         scaled = sample.astype(np.float64) * 2**precision
         assert np.all(scaled == np.floor(scaled))

@@ -11,7 +11,7 @@ from scipy import stats
 from support.alarms import FALSE_ALARM, LONG, SAMPLES, check_probability
 
 from dpnoise.auditing.attacks import mironov, threefry
-from dpnoise.auditing.targets import Target, named
+from dpnoise.auditing.targets import Target, make_target
 
 jax = pytest.importorskip("jax")
 torch = pytest.importorskip("torch")
@@ -65,7 +65,7 @@ def test_the_noise_of_jax_privacy_is_that_of_these_splits() -> None:
 
 def test_the_target_is_jax_privacy_itself() -> None:
     pytest.importorskip("jax_privacy")
-    target = named("jax_privacy")
+    target = make_target("jax_privacy")
     assert (target.package, target.version) == ("jax-privacy", version("jax-privacy"))
     assert target(1.0, 10).dtype == np.float32
 
@@ -152,7 +152,7 @@ def test_a_key_of_64_bits_is_not_found() -> None:
 @pytest.mark.parametrize("sampler", mironov.SAMPLERS)
 def test_the_true_value_is_never_excluded(sampler: str, epsilon: float, value: float) -> None:
     """A million releases at three scales are all in the table of their value."""
-    target = named(sampler, epsilon=epsilon)
+    target = make_target(sampler, epsilon=epsilon)
     releases = target(value, SAMPLES // 3)
     event = mironov.Tabulated(sampler).find(target, value + 1, value, 1)
     assert not event.holds(releases).any()
@@ -163,7 +163,7 @@ def test_the_true_value_is_never_excluded(sampler: str, epsilon: float, value: f
 @pytest.mark.parametrize("sampler", mironov.SAMPLERS)
 def test_the_wrong_value_is_excluded_as_often_as_counting_says(sampler: str) -> None:
     """All uniforms are equally likely, so the table gives the probability of the event."""
-    target = named(sampler, epsilon=1.0)
+    target = make_target(sampler, epsilon=1.0)
     attack = mironov.Tabulated(sampler)
     outcome = attack(target, n=50_000, confidence=1 - FALSE_ALARM)
     possible = np.float32(target.scale) * mironov.outputs(sampler)
@@ -177,7 +177,7 @@ def test_the_wrong_value_is_excluded_as_often_as_counting_says(sampler: str) -> 
 
 def test_a_release_is_in_the_table_exactly_if_some_uniform_gives_it() -> None:
     """A slow search tries all uniforms, for releases of the true value and of a wrong one."""
-    target = named("jax.normal", epsilon=1.0)
+    target = make_target("jax.normal", epsilon=1.0)
     noise = np.float32(target.scale) * mironov.outputs("jax.normal")
     releases = np.concatenate([target(0.0, 50), target(1.0, 50)])
     fast = mironov._is_in_table(releases, np.sort(noise) + np.float32(1))
@@ -186,7 +186,7 @@ def test_a_release_is_in_the_table_exactly_if_some_uniform_gives_it() -> None:
 
 
 def test_the_table_says_nothing_of_noise_in_float64() -> None:
-    outcome = mironov.Tabulated()(named("numpy.normal"), n=10_000)
+    outcome = mironov.Tabulated()(make_target("numpy.normal"), n=10_000)
     assert outcome.at0.hits == outcome.at1.hits == 0
 
 

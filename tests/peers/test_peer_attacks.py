@@ -29,7 +29,7 @@ from dpnoise.auditing.attacks import (
     Tabulated,
 )
 from dpnoise.auditing.attacks.pairs import SINGLE, VECTORISED, radius_of, release_pair
-from dpnoise.auditing.targets import named, names
+from dpnoise.auditing.targets import make_target, names
 from dpnoise.core.errors import import_extra
 
 Single = NDArray[np.float32]
@@ -64,7 +64,7 @@ def test_libraries_known_to_be_broken_are_broken(row: Break) -> None:
 @pytest.mark.parametrize("value", [0.0, 1.0, -7.3, 1000.0])
 @pytest.mark.parametrize("name", ["torch.normal", "torch.normal.float64", "opacus"])
 def test_the_true_value_is_never_excluded(name: str, value: float) -> None:
-    target = named(name, delta=DELTA)
+    target = make_target(name, delta=DELTA)
     # At 1000 hardly anything is excluded, and releases do not reveal the method.
     event = BoxMullerPair("Box-Muller in blocks of 16").find(target, value + 1, value, n=4000)
     assert not event.holds(target(value, 20_000)).any()

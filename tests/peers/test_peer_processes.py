@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.verdicts import peer
 
-from dpnoise.auditing.processes import forked
+from dpnoise.auditing.processes import check_forks
 from dpnoise.auditing.targets import Target, wrap
 
 
@@ -37,7 +37,7 @@ def randomgen_aes() -> Target:
 def test_forked_children_repeat_the_noise_of_libraries_that_keep_a_state(
     make: Callable[[], Any], *, repeats: bool
 ) -> None:
-    assert forked(make()).found == repeats
+    assert check_forks(make()).found == repeats
 
 
 @pytest.mark.parametrize("name", ["pydp.laplace", "pydp.gaussian"])
@@ -48,10 +48,8 @@ def test_forked_children_repeat_the_noise_of_pydp(name: str) -> None:
     releases of a child need, and then nothing is found.
     """
     peer(name)
-    code = (
-        "from dpnoise.auditing.processes import forked; from dpnoise.auditing.targets import named"
-    )
-    code = f"{code}; print(forked(named({name!r})).found)"
+    code = "from dpnoise.auditing.processes import check_forks; from dpnoise.auditing.targets import make_target"
+    code = f"{code}; print(check_forks(make_target({name!r})).found)"
     process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=True, text=True
     )

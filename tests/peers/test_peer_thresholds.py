@@ -57,7 +57,7 @@ def test_the_table_of_the_docs_matches_both_libraries() -> None:
     assert len(rows) == 4
     for epsilon, groups, delta, ours, continuous, theirs, cost in rows:
         m, target = int(groups), float(delta)
-        mechanism = DiscreteLaplaceMechanism(float(epsilon), float(m))
+        mechanism = DiscreteLaplaceMechanism(epsilon=float(epsilon), sensitivity=float(m))
         assert threshold(mechanism, m, target) == int(ours)
         delta_of_group = -math.expm1(math.log1p(-target) / m)
         assert f"{1 - mechanism.scale * math.log(2 * delta_of_group):.1f}" == continuous

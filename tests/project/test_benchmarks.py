@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from benchmarks import clock, engines, errors, pages, peak, persons
 from benchmarks.contenders import Column, ours
-from dpnoise.kernels import compiled
+from dpnoise.kernels import compile_kernel
 from dpnoise.kernels.elementary import fma
 from dpnoise.statistics.engines import Files, tally
-from dpnoise.statistics.plan import Grouping, Plan, Rows, Sum, Unit
+from dpnoise.statistics.plan import Grouping, Plan, Rows, SumAnswer, Unit
 
 LEFT_OUT = "python-dp has no build for Linux on aarch64, so it is left out."
 
@@ -75,13 +75,13 @@ def test_an_architecture_without_a_measured_peak_says_so() -> None:
     assert "Not measured on x86_64: `make bench` there does." in lines
 
 
-@compiled
+@compile_kernel
 def mixed_loop(x: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     for i in range(out.size):
         out[i] = math.sqrt(fma(x[i], 3.0, 1.0)) / (x[i] * 2.5)
 
 
-@compiled
+@compile_kernel
 def sequential_loop(x: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     for i in range(1, out.size):
         out[i] = math.sqrt(out[i - 1]) + x[i]
@@ -127,7 +127,7 @@ def test_the_plain_and_the_exact_queries_have_the_same_answer(tmp_path: Path) ->
     people = tmp_path / "people.parquet"
     engines.write_people(people, 1_000)
     income, cells = tally(Files(people), engines.PLANS["count, sum, histogram"]).answers
-    assert isinstance(income, Sum)
+    assert isinstance(income, SumAnswer)
     with duckdb.connect() as connection:
         connection.read_parquet(str(people)).create_view("people")
         count_and_sum, histogram = (

@@ -13,7 +13,7 @@ from scipy import stats
 from support.alarms import FALSE_ALARM, LONG
 
 from benchmarks.timing_attack import Event, Half, certify, choose_event, time_calls
-from dpnoise.auditing.attacks.bounds import lower_limit, upper_limit
+from dpnoise.auditing.attacks.certified_bounds import lower_limit, upper_limit
 
 Times = NDArray[np.int64]
 

@@ -39,7 +39,7 @@ class WithoutPairs(dpnoise.GaussianMechanism):
 def mechanism(form: str, scale: float, **options: Any) -> Any:
     """Return the mechanism that releases arrays with this form and scale."""
     if form == "laplace_1":
-        return dpnoise.LaplaceMechanism(1.0, scale, **options)
+        return dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=scale, **options)
     kind = WithoutPairs if form == "gaussian_2" else dpnoise.GaussianMechanism
     return kind.for_scale(scale, sensitivity=1.0, **options)
 
@@ -161,11 +161,13 @@ def test_a_scalar_release_equals_that_of_an_array_of_one() -> None:
 )
 def test_integers_of_numpy_are_released_as_python_s(value: int) -> None:
     secret = os.urandom(32)
-    expected = dpnoise.LaplaceMechanism(1.0, 1.0).release(value, rng=fixed_generator(secret))
+    expected = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0).release(
+        value, rng=fixed_generator(secret)
+    )
     for kind in (np.int8, np.uint8, np.int16, np.uint32, np.int64, np.uint64):
         if np.iinfo(kind).min <= value <= np.iinfo(kind).max:
             numpy_value = kind(value)
-            result = dpnoise.LaplaceMechanism(1.0, 1.0).release(
+            result = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0).release(
                 numpy_value, rng=fixed_generator(secret)
             )
             assert (result, type(result)) == (expected, int)
@@ -195,12 +197,12 @@ rng = fixed_generator(bytes(range(32)))
 values = np.linspace(-3, 3, 200)
 for grid in (2.0**-36, 2.0**-20, 1.0):
     for mechanism in (
-        dpnoise.LaplaceMechanism(1.0, 1.0, grid=grid),
+        dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0, grid=grid),
         dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0, grid=grid),
     ):
         print(mechanism.release(values, rng=rng).tobytes().hex(), mechanism.release(5, rng=rng))
         print(mechanism.release(2.5, rng=rng), mechanism.release(np.arange(9), rng=rng))
-print(dpnoise.NoisyMax(1.0, 1.0).select([1.0, 2.0, 3.0], rng=rng))
+print(dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0).select([1.0, 2.0, 3.0], rng=rng))
 """
 
 
@@ -336,7 +338,7 @@ def test_millions_of_releases_have_the_exact_probabilities(form: str, power: int
 @needs_known_registers
 @pytest.mark.parametrize("mode", MODES, ids=["down", "up", "to zero"])
 def test_another_rounding_mode_is_refused(mode: int) -> None:
-    mech = dpnoise.LaplaceMechanism(1.0, 1.0)
+    mech = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
     errors = []
     with rounding_mode(mode):
         for value in (1.0, 1, np.ones(5), np.ones(5, np.float32), [1, 2]):
@@ -345,7 +347,7 @@ def test_another_rounding_mode_is_refused(mode: int) -> None:
             except RoundingModeError as error:
                 errors.append(error)
         try:
-            dpnoise.NoisyMax(1.0, 1.0).select([1.0])
+            dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0).select([1.0])
         except RoundingModeError as error:
             errors.append(error)
     assert len(errors) == 6
@@ -393,7 +395,7 @@ def test_narrow_subnormals_are_read_and_written_when_they_are_flushed(dtype: Any
             assert single.tobytes() == first
             assert in_a_list == wide_release.tolist()
     with subnormals_flushed():
-        selected = dpnoise.NoisyMax(1.0, spacing * 1e-9).select(values[:2])
+        selected = dpnoise.NoisyMax(epsilon=1.0, sensitivity=spacing * 1e-9).select(values[:2])
     assert selected == 1, "the larger score, by a margin of 10^9 scales"
 
 

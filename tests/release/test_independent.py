@@ -34,7 +34,7 @@ SCALES = [(1.0, 2.0**-42), (3.7, None), (0.3, 2.0), (2.0**-960, 2.0**-1010), (2.
 
 def mechanism(kind: str, scale: float, grid: float | None = None, **options: Any) -> Any:
     if kind == "laplace":
-        return dpnoise.LaplaceMechanism(1.0, scale, grid=grid, **options)
+        return dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=scale, grid=grid, **options)
     return dpnoise.GaussianMechanism.for_scale(scale, sensitivity=1.0, grid=grid, **options)
 
 

@@ -63,7 +63,7 @@ def test_the_kind_that_goes_in_comes_out(mechanism: Any) -> None:
 
 
 def test_outputs_are_multiples_of_the_grid_and_never_minus_zero() -> None:
-    mechanism = dpnoise.LaplaceMechanism(1.0, 1.0, grid=0.5)
+    mechanism = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0, grid=0.5)
     noise = mechanism.release(np.full(100_000, -0.1))
     assert np.all(noise * 2 == np.rint(noise * 2))
     assert np.any(noise == 0)
@@ -71,7 +71,7 @@ def test_outputs_are_multiples_of_the_grid_and_never_minus_zero() -> None:
     assert not any(
         math.copysign(1, x) < 0 for x in (mechanism.release(-0.0) for _ in range(100)) if x == 0
     )
-    coarse = dpnoise.LaplaceMechanism(1.0, 16.0, grid=8.0)
+    coarse = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=16.0, grid=8.0)
     assert all(x % 8 == 0 for x in coarse.release(list(range(100))))
     assert np.all(coarse.release(np.arange(100)) % 8 == 0)
 
@@ -84,27 +84,31 @@ def test_float32_goes_through_float64() -> None:
 
 
 def test_results_saturate() -> None:
-    huge = dpnoise.LaplaceMechanism(1.0, 2.0**959)
+    huge = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=2.0**959)
     biggest = sys.float_info.max
     released = huge.release(np.array([biggest, -biggest] * 50))
     assert np.all(np.isfinite(released))
     assert np.all(np.abs(released) > 0.9 * biggest)
-    wide = dpnoise.LaplaceMechanism(1.0, 1e18)
+    wide = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1e18)
     counts = wide.release(np.array([2**63 - 1, -(2**63)] * 50, dtype=np.int64))
     assert counts.max() == 2**63 - 1
     assert counts.min() == -(2**63)
     assert wide.release(np.full(20, 2**64 - 1, np.uint64)).max() == 2**63 - 1
     for dtype in ("float16", "float32"):
         most = np.finfo(dtype).max
-        narrow = dpnoise.LaplaceMechanism(1.0, float(most)).release(np.full(50, most))
+        narrow = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=float(most)).release(
+            np.full(50, most)
+        )
         assert narrow.max() == most
         assert np.all(np.isfinite(narrow))
-    assert np.isfinite(dpnoise.LaplaceMechanism(1.0, 1e6).release(np.float16(60000)))
+    assert np.isfinite(
+        dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1e6).release(np.float16(60000))
+    )
 
 
 @pytest.mark.parametrize("value", [5.0, 5, np.full(500, 5.0), np.full(500, 5), [5, 2**70], [5.0]])
 def test_output_is_clamped(value: Any) -> None:
-    mechanism = dpnoise.LaplaceMechanism(0.1, 1.0, lower=2.5, upper=7.5)
+    mechanism = dpnoise.LaplaceMechanism(epsilon=0.1, sensitivity=1.0, lower=2.5, upper=7.5)
     for _ in range(20):
         released = np.asarray(mechanism.release(value), dtype=float)
         assert released.min() >= 2.5
@@ -115,7 +119,11 @@ def test_output_is_clamped(value: Any) -> None:
 
 def test_error_and_variance_match_the_releases() -> None:
     """An error of 3 % in the variance is more than 13 standard deviations of its estimate."""
-    for mechanism in (laplace, gaussian, dpnoise.LaplaceMechanism(0.5, 1.0, grid=1.0)):
+    for mechanism in (
+        laplace,
+        gaussian,
+        dpnoise.LaplaceMechanism(epsilon=0.5, sensitivity=1.0, grid=1.0),
+    ):
         error = mechanism.release(np.full(alarms.SAMPLES, 0.25)) - 0.25
         assert abs(error.var() / mechanism.variance - 1) < 0.03
         for confidence in (0.5, 0.95, 0.999):
@@ -127,7 +135,7 @@ def test_error_and_variance_match_the_releases() -> None:
 
 def test_the_default_grid_is_the_smallest_power_of_two_from_scale_2_to_minus_20_on() -> None:
     for scale in (1.0, 1.5, 2.0, 3.7e-9, 1e200, math.nextafter(1.0, 2.0), math.nextafter(1.0, 0.0)):
-        grid = dpnoise.LaplaceMechanism(1.0, scale).grid
+        grid = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=scale).grid
         assert math.frexp(grid)[0] == 0.5
         assert grid / 2 < scale * 2.0**-20 <= grid
 
@@ -191,7 +199,7 @@ def test_events_compose_with_dp_accounting() -> None:
     accountant = dp_accounting.pld.PLDAccountant()
     accountant.compose(gaussian.dp_event())
     assert accountant.get_epsilon(1e-6) == pytest.approx(1.0, rel=1e-3)
-    awkward = dpnoise.LaplaceMechanism(0.3, 0.7)
+    awkward = dpnoise.LaplaceMechanism(epsilon=0.3, sensitivity=0.7)
     multiplier = awkward.dp_event().noise_multiplier
     assert Fraction(multiplier) * Fraction(0.7) <= Fraction(awkward.scale)
 
@@ -200,45 +208,85 @@ def test_events_compose_with_dp_accounting() -> None:
 
 BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
     (
-        lambda: dpnoise.LaplaceMechanism(0.0, 1.0),
+        lambda: dpnoise.LaplaceMechanism(epsilon=0.0, sensitivity=1.0),
         ValueError,
         r"epsilon must be greater than 0, got 0\.0",
     ),
     (
-        lambda: dpnoise.LaplaceMechanism(-1, 1.0),
+        lambda: dpnoise.LaplaceMechanism(epsilon=-1, sensitivity=1.0),
         ValueError,
         r"epsilon must be greater than 0, got -1\.0",
     ),
-    (lambda: dpnoise.LaplaceMechanism(math.nan, 1.0), ValueError, "epsilon must be fin"),
-    (lambda: dpnoise.LaplaceMechanism(1.0, math.inf), ValueError, "sensitivity must be"),
     (
-        lambda: dpnoise.LaplaceMechanism(cast("Any", "1"), 1.0),
+        lambda: dpnoise.LaplaceMechanism(epsilon=math.nan, sensitivity=1.0),
+        ValueError,
+        "epsilon must be fin",
+    ),
+    (
+        lambda: dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=math.inf),
+        ValueError,
+        "sensitivity must be",
+    ),
+    (
+        lambda: dpnoise.LaplaceMechanism(epsilon=cast("Any", "1"), sensitivity=1.0),
         TypeError,
         "epsilon must be a number",
     ),
-    (lambda: dpnoise.LaplaceMechanism(1, 2**53 + 1), ValueError, "be exactly a float"),
-    (lambda: dpnoise.LaplaceMechanism(1, Fraction(1, 3)), ValueError, "be exactly a float"),  # type: ignore[arg-type]
-    (lambda: dpnoise.LaplaceMechanism(1, 10**400), ValueError, "sensitivity must be"),
-    (lambda: dpnoise.NoisyMax(1.0, 8e307), ValueError, r"between 2\^-960 and 2\^960"),
-    (lambda: dpnoise.NoisyMax(1.0, 5e-324), ValueError, r"between 2\^-960 and 2\^960"),
-    (lambda: dpnoise.LaplaceMechanism(1e-300, 1e300), ValueError, "No finite scale reaches"),
     (
-        lambda: dpnoise.LaplaceMechanism(1, 1, grid=0.3),
+        lambda: dpnoise.LaplaceMechanism(epsilon=1, sensitivity=2**53 + 1),
+        ValueError,
+        "be exactly a float",
+    ),
+    (
+        lambda: dpnoise.LaplaceMechanism(epsilon=1, sensitivity=Fraction(1, 3)),  # type: ignore[arg-type]
+        ValueError,
+        "be exactly a float",
+    ),
+    (
+        lambda: dpnoise.LaplaceMechanism(epsilon=1, sensitivity=10**400),
+        ValueError,
+        "sensitivity must be",
+    ),
+    (
+        lambda: dpnoise.NoisyMax(epsilon=1.0, sensitivity=8e307),
+        ValueError,
+        r"between 2\^-960 and 2\^960",
+    ),
+    (
+        lambda: dpnoise.NoisyMax(epsilon=1.0, sensitivity=5e-324),
+        ValueError,
+        r"between 2\^-960 and 2\^960",
+    ),
+    (
+        lambda: dpnoise.LaplaceMechanism(epsilon=1e-300, sensitivity=1e300),
+        ValueError,
+        "No finite scale reaches",
+    ),
+    (
+        lambda: dpnoise.LaplaceMechanism(epsilon=1, sensitivity=1, grid=0.3),
         ValueError,
         r"grid must be a power of tw",
     ),
     (
-        lambda: dpnoise.LaplaceMechanism(1, 1, grid=-2.0),
+        lambda: dpnoise.LaplaceMechanism(epsilon=1, sensitivity=1, grid=-2.0),
         ValueError,
         r"grid must be greater than 0, got -2\.0",
     ),
-    (lambda: dpnoise.LaplaceMechanism(1, 1, grid=2.0**61), ValueError, r"between 2\^-50 and 2\^60"),
     (
-        lambda: dpnoise.LaplaceMechanism(1, 1, lower=5, upper=2),
+        lambda: dpnoise.LaplaceMechanism(epsilon=1, sensitivity=1, grid=2.0**61),
+        ValueError,
+        r"between 2\^-50 and 2\^60",
+    ),
+    (
+        lambda: dpnoise.LaplaceMechanism(epsilon=1, sensitivity=1, lower=5, upper=2),
         ValueError,
         "lower must be below upper=2, got 5",
     ),
-    (lambda: dpnoise.LaplaceMechanism(1, 1, lower=math.nan), ValueError, "lower must be finite"),
+    (
+        lambda: dpnoise.LaplaceMechanism(epsilon=1, sensitivity=1, lower=math.nan),
+        ValueError,
+        "lower must be finite",
+    ),
     (
         lambda: dpnoise.GaussianMechanism(epsilon=1.0, delta=0.0, sensitivity=1.0),
         ValueError,
@@ -251,20 +299,32 @@ BAD: list[tuple[Callable[[], object], type[Exception], str]] = [
     ),
     (lambda: laplace.error(1.5), ValueError, r"confidence must be between 0 and 1"),
     (
-        lambda: dpnoise.NoisyMax(1.0, -1.0),
+        lambda: dpnoise.NoisyMax(epsilon=1.0, sensitivity=-1.0),
         ValueError,
         r"sensitivity must be greater than 0, got -1\.0",
     ),
-    (lambda: dpnoise.NoisyMax(1.0, 1.0).select([]), ValueError, "one or more numbers"),
-    (lambda: dpnoise.NoisyMax(1.0, 1.0).select([[1.0]]), ValueError, "one or more numbers"),
     (
-        lambda: dpnoise.NoisyMax(1.0, 1.0).select(["a"]),
+        lambda: dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0).select([]),
+        ValueError,
+        "one or more numbers",
+    ),
+    (
+        lambda: dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0).select([[1.0]]),
+        ValueError,
+        "one or more numbers",
+    ),
+    (
+        lambda: dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0).select(["a"]),
         TypeError,
         "must be integers, or floats .* got a str",
     ),
-    (lambda: dpnoise.NoisyMax(1.0, 1.0).select([1.0, math.nan]), ValueError, "1 NaN or infinite"),
     (
-        lambda: dpnoise.NoisyMax(1.0, 1.0).select([1.0, 2.0], candidates=["a"]),
+        lambda: dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0).select([1.0, math.nan]),
+        ValueError,
+        "1 NaN or infinite",
+    ),
+    (
+        lambda: dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0).select([1.0, 2.0], candidates=["a"]),
         ValueError,
         "one candidate for each of the 2 scores, got 1",
     ),
@@ -323,7 +383,7 @@ def test_another_generator_is_refused() -> None:
     calls: list[Callable[[], object]] = [
         lambda: laplace.release(1.0, rng=insecure),
         lambda: laplace.release(np.ones(3), rng=insecure),
-        lambda: dpnoise.NoisyMax(1.0, 1.0).select([1.0, 2.0], rng=insecure),
+        lambda: dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0).select([1.0, 2.0], rng=insecure),
     ]
     for call in calls:
         with pytest.raises(TypeError, match=r"rng must be a dpnoise\.Generator, got Generator"):
@@ -331,7 +391,7 @@ def test_another_generator_is_refused() -> None:
 
 
 def test_bounds_without_an_integer_between_them_are_refused_for_integers() -> None:
-    narrow = dpnoise.LaplaceMechanism(1.0, 1.0, lower=0.2, upper=0.8)
+    narrow = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0, lower=0.2, upper=0.8)
     assert 0.2 <= narrow.release(0.5) <= 0.8
     with pytest.raises(ValueError, match="leave an integer below upper"):
         narrow.release(1)

@@ -18,7 +18,7 @@ import dpnoise
 from dpnoise import statistics
 from dpnoise.core import arrays
 from dpnoise.statistics import queries
-from dpnoise.statistics.plan import Sum
+from dpnoise.statistics.plan import SumAnswer
 from dpnoise.testing import fixed_generator
 
 KEY = bytes(range(32))
@@ -40,11 +40,13 @@ def test_parameters_mean_the_same_in_every_type_of_numpy(kind: Any) -> None:
         lambda a, b, c: statistics.mean(column, lower=a, upper=b, epsilon=c, rng=rng(KEY)),
         lambda a, b, c: statistics.median(column, lower=a, upper=b, epsilon=c, rng=rng(KEY)),
         lambda a, b, _: statistics.exact_sum(column, a, b),
-        lambda _, b, c: dpnoise.LaplaceMechanism(c, b).variance,
-        lambda _, b, c: repr(dpnoise.LaplaceMechanism(c, b)),
-        lambda _, b, c: dpnoise.LaplaceMechanism(c, b).dp_event().noise_multiplier,
+        lambda _, b, c: dpnoise.LaplaceMechanism(epsilon=c, sensitivity=b).variance,
+        lambda _, b, c: repr(dpnoise.LaplaceMechanism(epsilon=c, sensitivity=b)),
+        lambda _, b, c: (
+            dpnoise.LaplaceMechanism(epsilon=c, sensitivity=b).dp_event().noise_multiplier
+        ),
         lambda _, b, c: dpnoise.GaussianMechanism.for_rho(c, sensitivity=b).scale,
-        lambda _, b, c: dpnoise.NoisyMax(c, b).scale,
+        lambda _, b, c: dpnoise.NoisyMax(epsilon=c, sensitivity=b).scale,
         lambda _, b, __: dpnoise.Laplace(b).variance,
         lambda _, b, __: rng(KEY).chisquare(b),
         lambda _, b, __: dpnoise.Laplace(b).share(3),
@@ -59,7 +61,7 @@ def test_a_median_spends_its_epsilon_and_no_more() -> None:
         parts = statistics.median([0.5], lower=0, upper=1, epsilon=epsilon).parts.values()
         assert sum(map(Fraction, parts)) <= Fraction(float(epsilon))
     tiny: Any = np.float16(3 * 2.0**-24)
-    assert not np.isnan(dpnoise.Generator().chisquare(tiny, 3)).any()
+    assert not np.isnan(dpnoise.Generator().chisquare(tiny, size=3)).any()
 
 
 zeros = np.zeros(1, dtype=np.int64)
@@ -77,10 +79,10 @@ BAD_OPTIONS: list[Callable[[Any], object]] = [
     lambda r: untyped.count([[1.0], [2.0, 3.0]], epsilon=1.0, rng=r),
     lambda r: untyped.count(np.array([np.longdouble(1)]), epsilon=1.0, rng=r),
     lambda r: queries.Count("x", 1.0).release(zeros, 2.0, r),
-    lambda r: queries.Sum("x", 0, 1, 1.0).release(Sum(zeros, zeros), 2.0, r),
+    lambda r: queries.Sum("x", 0, 1, 1.0).release(SumAnswer(zeros, zeros), 2.0, r),
     lambda r: queries.Histogram("x", [0, 1], 1.0).release(zeros, 2.0, r),
-    lambda _: dp.LaplaceMechanism(1.0, 1.0).error("a"),
-    lambda _: dp.NoisyMax(1.0, 1.0, monotonic="no"),
+    lambda _: dp.LaplaceMechanism(epsilon=1.0, sensitivity=1.0).error("a"),
+    lambda _: dp.NoisyMax(epsilon=1.0, sensitivity=1.0, monotonic="no"),
     lambda _: dp.GaussianMechanism.for_scale("3", sensitivity=1.0),
     lambda _: dp.Generator(threads=np.timedelta64(2, "s")),
 ]
@@ -135,7 +137,7 @@ import warnings
 import numpy as np
 import dpnoise
 np.seterr(all="raise")
-mechanism = dpnoise.LaplaceMechanism(1.0, 1.0)
+mechanism = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
 for value in (3.3, 1e308, 5e-324):
     assert type(mechanism.release(value)) is float
     mechanism.release(np.array([value]))

@@ -18,7 +18,7 @@ import pytest
 
 import dpnoise
 from dpnoise.core import kernel_table, reference
-from dpnoise.core.entropy import AES, CHACHA20, Key, KeyStream, Source
+from dpnoise.core.entropy import AES, CHACHA20, EntropySource, Key, KeyStream
 from dpnoise.kernels import second_stage
 from dpnoise.release import exact
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
@@ -29,13 +29,13 @@ pytestmark = pytest.mark.internals  # It counts CPython's bytecode instructions.
 
 PACKAGE = str(Path(dpnoise.__file__).parent)
 MECHANISMS = {
-    "laplace": dpnoise.LaplaceMechanism(1.0, 1.0),
+    "laplace": dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0),
     "gaussian": dpnoise.GaussianMechanism.for_scale(1.7, sensitivity=1.0),
-    "clamped": dpnoise.LaplaceMechanism(1.0, 1.0, lower=-4, upper=5),
-    "loud": dpnoise.LaplaceMechanism(1.0, 2.0**60),
-    "coarse": dpnoise.LaplaceMechanism(1.0, 1.0, grid=8.0),
+    "clamped": dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0, lower=-4, upper=5),
+    "loud": dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=2.0**60),
+    "coarse": dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0, grid=8.0),
     "coarsest": dpnoise.GaussianMechanism.for_scale(1.0, sensitivity=1.0, grid=2.0**20),
-    "finest": dpnoise.LaplaceMechanism(1.0, 1.0, grid=2.0**-24),
+    "finest": dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0, grid=2.0**-24),
 }
 # The kernels that releases of arrays run.
 KERNELS: list[tuple[Any, tuple[str, ...]]] = [
@@ -230,7 +230,7 @@ def check_single_numbers(
         assert entry[0].startswith("one: ")
 
 
-class LoudSource(Source):
+class LoudSource(EntropySource):
     """A source with one draw: Laplace noise of 41 scales."""
 
     __slots__ = ()
@@ -256,7 +256,10 @@ def test_noise_that_leads_out_of_64_bits_takes_the_same_stages(
     Only values of more than 63 bits pass through the kernel twice.
     """
     recorder = WorkRecorder(monkeypatch)
-    for mechanism in (MECHANISMS["loud"], dpnoise.LaplaceMechanism(1.0, 2.0**81)):
+    for mechanism in (
+        MECHANISMS["loud"],
+        dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=2.0**81),
+    ):
         entries = recorder.record(lambda m=mechanism: m.release(value, rng=LoudGenerator()))  # type: ignore[misc]
         times = 1 if abs(value) < 2**63 else 2
         assert [name for name, _ in entries] == ["one: laplace_1"] * times
@@ -415,7 +418,7 @@ def test_a_quantile_is_the_same_work_for_all_rows(levels: list[float]) -> None:
 
 
 def test_every_count_is_the_same_work() -> None:
-    mechanism = DiscreteLaplaceMechanism(0.1)
+    mechanism = DiscreteLaplaceMechanism(epsilon=0.1)
     values = [np.array([value]) for value in (0, 1, 2**30, 2**40)]
     mechanism.release(values[0], fixed_generator(bytes(32)))
     runs = {

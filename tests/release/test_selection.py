@@ -51,7 +51,7 @@ def test_the_selection_equals_the_reference(mechanism: Any, form: str) -> None:
     rng = np.random.default_rng()
     for _ in range(150 if alarms.LONG else 50):
         epsilon = float(10 ** rng.uniform(-3, 2))
-        mech = mechanism(epsilon, 1.0)
+        mech = mechanism(epsilon=epsilon, sensitivity=1.0)
         count = int(rng.integers(1, 12))
         scores: list[Any] = (rng.standard_normal(count) * 10 ** rng.uniform(-3, 6)).tolist()
         if rng.random() < 0.3:
@@ -65,7 +65,7 @@ def test_the_selection_equals_the_reference(mechanism: Any, form: str) -> None:
 @pytest.mark.parametrize(("mechanism", "form"), MECHANISMS)
 def test_scores_that_floats_cannot_distinguish_are_refined(mechanism: Any, form: str) -> None:
     """With scores far beyond 2^53 scales the noise vanishes in floats, but still decides."""
-    mech = mechanism(1.0, 1.0)
+    mech = mechanism(epsilon=1.0, sensitivity=1.0)
     scores = [2**80, 2**80 + 1, 2**80, 2**80 - 1]
     selected = set()
     for _ in range(60):
@@ -82,7 +82,7 @@ def test_scores_that_floats_cannot_distinguish_are_refined(mechanism: Any, form:
 def test_sums_beyond_the_largest_float_are_compared_exactly() -> None:
     scores = [1.7e308, -1.7e308, 1.75e308, 1.75e308]
     for mechanism, form in MECHANISMS:
-        mech = mechanism(1.0, 2.0**958)
+        mech = mechanism(epsilon=1.0, sensitivity=2.0**958)
         for _ in range(20):
             secret = os.urandom(32)
             selected = mech.select(scores, rng=fixed_generator(secret))
@@ -93,7 +93,7 @@ def test_sums_beyond_the_largest_float_are_compared_exactly() -> None:
 def test_the_roundings_of_large_scores_are_covered(mechanism: Any, form: str) -> None:
     """Near 2^50 a float keeps two bits of the noise; the reference decides what they leave open."""
     rng = np.random.default_rng()
-    mech = mechanism(1.0, 0.5)
+    mech = mechanism(epsilon=1.0, sensitivity=0.5)
     for _ in range(150 if alarms.LONG else 50):
         scores = (2.0**50 + np.rint(rng.standard_normal(6) * 4) / 4).tolist()
         secret = os.urandom(32)
@@ -105,7 +105,9 @@ def test_the_roundings_of_large_scores_are_covered(mechanism: Any, form: str) ->
 def test_the_scale_of_a_selection_is_rounded_up(monotonic: bool) -> None:  # noqa: FBT001
     rng = np.random.default_rng()
     for epsilon, sensitivity in 10 ** rng.uniform(-8, 8, (300, 2)):
-        scale = dpnoise.NoisyMax(epsilon, sensitivity, monotonic=monotonic).scale
+        scale = dpnoise.NoisyMax(
+            epsilon=epsilon, sensitivity=sensitivity, monotonic=monotonic
+        ).scale
         needed = (1 if monotonic else 2) * Fraction(sensitivity)
         below = math.nextafter(scale, 0.0)
         assert Fraction(scale) * Fraction(epsilon) >= needed > Fraction(below) * Fraction(epsilon)
@@ -126,7 +128,7 @@ def test_scores_of_numpy_s_kinds_are_taken_exactly() -> None:
         ),
     ]
     for (mechanism, form), (sensitivity, exact_scores, kinds) in product(MECHANISMS, cases):
-        mech = mechanism(1.0, sensitivity)
+        mech = mechanism(epsilon=1.0, sensitivity=sensitivity)
         selected = []
         for _ in range(60):
             secret = os.urandom(32)
@@ -154,7 +156,7 @@ def test_scores_of_numpy_s_kinds_are_taken_exactly() -> None:
 def test_scores_that_are_not_exact_floats_are_refused(scores: Any) -> None:
     for mechanism, _ in MECHANISMS:
         with pytest.raises((TypeError, ValueError), match=r"must|not supported"):
-            mechanism(1.0, 1.0).select(scores)
+            mechanism(epsilon=1.0, sensitivity=1.0).select(scores)
 
 
 def permute_and_flip(scores: np.ndarray, epsilon: float) -> np.ndarray:
@@ -172,7 +174,7 @@ def permute_and_flip(scores: np.ndarray, epsilon: float) -> np.ndarray:
 
 def test_noisy_max_is_permute_and_flip() -> None:
     scores = np.array([0.0, 1.5, 2.0, -1.0])
-    mech = dpnoise.NoisyMax(1.0, 1.0)
+    mech = dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0)
     counts = np.bincount([mech.select(scores) for _ in range(DRAWS)], minlength=4)
     alarms.check_counts(counts, permute_and_flip(scores, 1.0))
 
@@ -180,7 +182,7 @@ def test_noisy_max_is_permute_and_flip() -> None:
 def test_the_exponential_mechanism_has_its_law() -> None:
     scores = np.array([0.0, 1.5, 2.0, -1.0])
     for monotonic, factor in ((False, 0.5), (True, 1.0)):
-        mech = dpnoise.ExponentialMechanism(1.0, 1.0, monotonic=monotonic)
+        mech = dpnoise.ExponentialMechanism(epsilon=1.0, sensitivity=1.0, monotonic=monotonic)
         counts = np.bincount([mech.select(scores) for _ in range(DRAWS)], minlength=4)
         weights = np.exp(factor * scores)
         alarms.check_counts(counts, weights / weights.sum())
@@ -198,12 +200,12 @@ def test_exact_scores_decide_where_floats_leave_a_choice() -> None:
 
 def test_monotonic_halves_the_noise() -> None:
     for mechanism, _ in MECHANISMS:
-        assert mechanism(0.5, 3.0).scale == 12.0
-        assert mechanism(0.5, 3.0, monotonic=True).scale == 6.0
+        assert mechanism(epsilon=0.5, sensitivity=3.0).scale == 12.0
+        assert mechanism(epsilon=0.5, sensitivity=3.0, monotonic=True).scale == 6.0
 
 
 def test_candidates_and_kinds_of_scores() -> None:
-    mech = dpnoise.NoisyMax(1.0, 1.0)
+    mech = dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0)
     scores = [0, 10**6, 3]
     assert mech.select(scores) == 1
     assert mech.select(np.array(scores)) == 1
@@ -218,8 +220,12 @@ def test_scores_that_a_float_rounds_are_compared_exactly(mechanism: Any, form: s
     for k in range(400 if alarms.LONG else 100):
         secret = k.to_bytes(32, "little")
         scores = [2**53 + 1, 2**53, 2**53 + 2 + k % 2]
-        selected = mechanism(2.0, 1.0).select(scores, rng=fixed_generator(secret))
-        assert selected == reference_argmax(form, secret, scores, mechanism(2.0, 1.0).scale)
+        selected = mechanism(epsilon=2.0, sensitivity=1.0).select(
+            scores, rng=fixed_generator(secret)
+        )
+        assert selected == reference_argmax(
+            form, secret, scores, mechanism(epsilon=2.0, sensitivity=1.0).scale
+        )
 
 
 def test_no_candidate_is_ruled_out_where_its_noise_has_no_bound() -> None:

@@ -191,13 +191,15 @@ def test_other_classes_and_other_ways_of_asking_make_other_values() -> None:
     same_noise = dpnoise.GaussianMechanism.for_scale(gaussian.scale, sensitivity=1.0)
     assert gaussian.scale == same_noise.scale
     assert gaussian != same_noise
-    assert dpnoise.NoisyMax(1.0, 1.0) != dpnoise.ExponentialMechanism(1.0, 1.0)
-    assert dpnoise.NoisyMax(1.0, 1.0) != (1.0, 1.0)
+    assert dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0) != dpnoise.ExponentialMechanism(
+        epsilon=1.0, sensitivity=1.0
+    )
+    assert dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0) != (1.0, 1.0)
 
 
 def test_an_explicit_grid_is_kept_and_a_default_one_is_chosen_again() -> None:
-    default = dpnoise.LaplaceMechanism(1.0, 1.0)
-    explicit = dpnoise.LaplaceMechanism(1.0, 1.0, grid=2.0**-20)
+    default = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
+    explicit = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0, grid=2.0**-20)
     assert default.grid == explicit.grid == 2.0**-20
     assert default.replace(epsilon=2.0**-10).grid == 2.0**-10
     assert explicit.replace(epsilon=2.0**-10).grid == 2.0**-20
@@ -275,14 +277,20 @@ WRONG: list[tuple[Callable[[], object], str]] = [
         r"^Epsilon and delta determine the noise, so scale .* GaussianMechanism\.for_scale\.$",
     ),
     (lambda: untyped.LaplaceMechanism(scale=2.0), r"give epsilon = sensitivity / scale\.$"),
-    (lambda: untyped.LaplaceMechanism(1.0, 1.0, scale=2.0), "epsilon and sensitivity, not sc"),
+    (
+        lambda: untyped.LaplaceMechanism(epsilon=1.0, sensitivity=1.0, scale=2.0),
+        "epsilon and sensitivity, not sc",
+    ),
     (lambda: untyped.GaussianMechanism(epsilon=1.0, sensitivity=1.0), "delta.*LaplaceMechanism"),
     (lambda: untyped.GaussianMechanism(sensitivity=1.0), "needs both epsilon and delta"),
     (lambda: untyped.GaussianMechanism(1.0, 1e-6, 1.0), "by name"),
     (lambda: by_rho.replace(epsilon=1.0), r"for_rho.*rho, sensitivity, grid.*got epsilon.*new"),
     (lambda: by_rho.replace(scale=1.0), "got scale"),
     (lambda: by_rho.replace(sensitivity=2.0, b=1, a=2), "got a, b"),
-    (lambda: untyped.NoisyMax(1.0, 1.0).replace(monotone=True), "monotonic.*got monotone"),
+    (
+        lambda: untyped.NoisyMax(epsilon=1.0, sensitivity=1.0).replace(monotone=True),
+        "monotonic.*got monotone",
+    ),
 ]
 
 
@@ -296,7 +304,11 @@ def test_arguments_that_a_mechanism_does_not_take_are_named(
 
 def test_the_replace_of_dataclasses_does_not_apply() -> None:
     """It would treat a default grid as an explicit one."""
-    mechanisms: list[Any] = [by_rho, dpnoise.LaplaceMechanism(1, 1), dpnoise.NoisyMax(1, 1)]
+    mechanisms: list[Any] = [
+        by_rho,
+        dpnoise.LaplaceMechanism(epsilon=1, sensitivity=1),
+        dpnoise.NoisyMax(epsilon=1, sensitivity=1),
+    ]
     for mechanism in mechanisms:
         with pytest.raises(TypeError, match="dataclass"):
             dataclasses.replace(mechanism, sensitivity=2.0)

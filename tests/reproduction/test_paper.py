@@ -23,8 +23,8 @@ from support.alarms import check_limit, check_probability
 import reproduction
 from dpnoise.auditing.attacks import searches
 from dpnoise.core.errors import ArgumentError, MissingExtraError
-from dpnoise.core.machine import described
-from dpnoise.core.safe_text import beside
+from dpnoise.core.machine import describe_machine
+from dpnoise.core.safe_text import format_near_limits
 from reproduction import __main__ as paper_command
 from reproduction import (
     addition,
@@ -101,7 +101,10 @@ def test_timings_are_measured_and_judged_by_their_own_numbers(key: str) -> None:
     judgement = reproduction.PIECES[key].check(QUICK)
     # Three rounds are too few for limits at that confidence.
     assert judgement.verdict == INCONCLUSIVE
-    assert f"3 rounds of CPU time on {described()}, limits at confidence 0.999." in judgement.why
+    assert (
+        f"3 rounds of CPU time on {describe_machine()}, limits at confidence 0.999."
+        in judgement.why
+    )
     for row in judgement.tables[-1].rows:
         assert all(cell >= 0 for cell in row if not isinstance(cell, str))
 
@@ -145,7 +148,7 @@ def test_one_claim_that_differs_or_stays_open_decides_for_all() -> None:
 
 @given(st.floats(0.5, 3), st.sampled_from([1.0, 1.01, 1.5, 2.5]))
 def test_no_number_is_rounded_across_the_limit_that_it_is_judged_by(x: float, limit: float) -> None:
-    rounded = float(beside(x, limit))
+    rounded = float(format_near_limits(x, limit))
     if abs(x - limit) > 1e-14:
         assert (rounded > limit) == (x > limit)
         assert (rounded < limit) == (x < limit)
@@ -266,7 +269,7 @@ def test_the_searches_find_the_uniforms_of_every_gaussian(
     for i in range(1, 2**p):
         for k in set(range(2**p)) - {2**p // 4, 3 * 2**p // 4}:
             U = (i / 2**p, k / 2**p)
-            release = value + scale * searches.gaussian(*U)
+            release = value + scale * searches.gaussian_of_uniforms(*U)
             search = preimages.gaussian_preimages(release, p, over, value=value, scale=scale)
             assert U in search.preimages
 

@@ -15,7 +15,7 @@ from scipy import stats
 from support.alarms import LONG, check_probability
 
 from dpnoise import inversion_cost
-from dpnoise.auditing.attacks.searches import gaussian, summand, summands
+from dpnoise.auditing.attacks.searches import gaussian_of_uniforms, summand, summands
 from reproduction.preimages import (
     Search,
     exhaustive,
@@ -165,7 +165,7 @@ def test_beyond_24_bits_an_output_has_several_preimages(
 def test_the_formulas_are_those_of_the_paper_to_the_last_bit() -> None:
     for _ in range(1000):
         U1, U2 = some_pair(53)
-        assert gaussian(U1, U2) == slow_gaussian(U1, U2)
+        assert gaussian_of_uniforms(U1, U2) == slow_gaussian(U1, U2)
         assert summand(U1, U2) == slow_summand(U1, U2)
 
 

@@ -68,9 +68,9 @@ def test_the_threshold_is_the_smallest_that_keeps_within_delta(
 @pytest.mark.parametrize(
     "mechanism",
     [
-        DiscreteLaplaceMechanism(0.5, 2.0),
-        DiscreteLaplaceMechanism(0.5, 2.0, lower=0),
-        LaplaceMechanism(0.5, 2.0),
+        DiscreteLaplaceMechanism(epsilon=0.5, sensitivity=2.0),
+        DiscreteLaplaceMechanism(epsilon=0.5, sensitivity=2.0, lower=0),
+        LaplaceMechanism(epsilon=0.5, sensitivity=2.0),
         GaussianMechanism.for_scale(3.0, sensitivity=1.0),
         GaussianMechanism.for_scale(3e7, sensitivity=1.0),  # Its integers have a grid of 32.
     ],
@@ -98,7 +98,9 @@ def test_replaced_persons_are_protected_with_the_same_delta(
     than two such groups, the person is also in a group with other members, whose count moves.
     """
     max_groups, delta, epsilon, n = 2, 1e-3, 1.0, 200
-    mechanism = DiscreteLaplaceMechanism(epsilon, 2.0 * max_groups)  # Replacing moves 4 counts.
+    mechanism = DiscreteLaplaceMechanism(
+        epsilon=epsilon, sensitivity=2.0 * max_groups
+    )  # Replacing moves 4 counts.
     least = threshold(mechanism, max_groups, delta)
     a = math.exp(-1 / mechanism.scale)
     hidden = [(1 - a ** (least - 1) / (1 + a)) ** groups for groups in single_groups]
@@ -117,19 +119,19 @@ def test_replaced_persons_are_protected_with_the_same_delta(
 
 
 def test_a_threshold_lies_above_what_counts_are_clamped_to() -> None:
-    assert threshold(DiscreteLaplaceMechanism(50.0, lower=0), 1, 0.999) >= 1
-    assert threshold(DiscreteLaplaceMechanism(1.0, lower=40), 1, 1e-6) == 41
+    assert threshold(DiscreteLaplaceMechanism(epsilon=50.0, lower=0), 1, 0.999) >= 1
+    assert threshold(DiscreteLaplaceMechanism(epsilon=1.0, lower=40), 1, 1e-6) == 41
     coarse = GaussianMechanism.for_scale(3e7, sensitivity=1.0, lower=10**9)
     assert threshold(coarse, 1, 1e-6) == 10**9 // 32 * 32 + 32
 
 
 def test_the_smallest_delta_and_the_largest_noise_have_an_answer_or_an_error() -> None:
-    least = threshold(DiscreteLaplaceMechanism(1.0), 10**9, 5e-324)
+    least = threshold(DiscreteLaplaceMechanism(epsilon=1.0), 10**9, 5e-324)
     # P(X >= k) is a^k/(1 + a): k is within 1 of log(10^9 / (5e-324 (1 + a))).
     k = math.log(1e9) + 1074 * math.log(2) - math.log1p(math.exp(-1))
     assert math.ceil(k) <= least - 1 <= math.ceil(k) + 1
     with pytest.raises(ArgumentError, match="persons"):
-        threshold(DiscreteLaplaceMechanism(1e-16), 1, 1e-6)
+        threshold(DiscreteLaplaceMechanism(epsilon=1e-16), 1, 1e-6)
     with pytest.raises(ArgumentError, match="persons"):
         threshold(GaussianMechanism.for_scale(1e100, sensitivity=1.0), 1, 1e-6)
 
@@ -140,12 +142,12 @@ def test_the_smallest_delta_and_the_largest_noise_have_an_answer_or_an_error() -
 )
 def test_contradictions_are_refused(max_groups: int, delta: float) -> None:
     with pytest.raises(ArgumentError):
-        threshold(DiscreteLaplaceMechanism(1.0), max_groups, delta)
+        threshold(DiscreteLaplaceMechanism(epsilon=1.0), max_groups, delta)
 
 
 def test_only_noise_for_counts_has_a_threshold() -> None:
-    selection: Any = NoisyMax(1.0, 1.0)
+    selection: Any = NoisyMax(epsilon=1.0, sensitivity=1.0)
     with pytest.raises(ArgumentTypeError, match="NoisyMax"):
         threshold(selection, 1, 1e-6)
     with pytest.raises(ArgumentTypeError, match="max_groups"):
-        threshold(DiscreteLaplaceMechanism(1.0), True, 1e-6)  # noqa: FBT003 - that is the question
+        threshold(DiscreteLaplaceMechanism(epsilon=1.0), True, 1e-6)  # noqa: FBT003 - that is the question

@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 from dpnoise import cli
-from dpnoise.core.entropy import SYSTEM, Source
+from dpnoise.core.entropy import SYSTEM, EntropySource
 from dpnoise.core.errors import ArgumentError, BudgetError
 from dpnoise.statistics import (
     Question,
@@ -53,7 +53,7 @@ def at_each_draw(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], obje
                 answers.append(look())
                 return real(*arguments)
 
-            monkeypatch.setattr(Source, hook, staticmethod(draw))
+            monkeypatch.setattr(EntropySource, hook, staticmethod(draw))
         return answers
 
     return watch
@@ -94,7 +94,7 @@ def test_all_is_paid_for_before_the_first_noise(
         "head": ledger.entries[0].head,
     }
     assert ledger.entry_of(record) == ledger.entries[0]
-    assert ledger.entries[0].request == json.loads(json.dumps(request_.described()))
+    assert ledger.entries[0].request == json.loads(json.dumps(request_.to_dict()))
     assert [entry.kind for entry in ledger.entries] == ["spent", "record"]
 
 

@@ -64,7 +64,7 @@ def test_the_sums_of_a_mean_have_no_limit() -> None:
         above, below = query.parts_of(counts, totals)
         assert above.tolist() == [total - rows * least, total + most - (rows + 1) * least]
         assert below.tolist() == [rows * most - total] * 2
-        released = query.release(plan.Sum(counts, totals), 1 - 1e-9, None)[0]
+        released = query.release(plan.SumAnswer(counts, totals), 1 - 1e-9, None)[0]
         assert abs(released.value - (least + 3 * most) / 4 * query.bounds.grid) < released.error
 
 

@@ -16,7 +16,7 @@ from support.alarms import LONG, check_probability
 
 import dpnoise
 from dpnoise import cli
-from dpnoise.core.entropy import Source
+from dpnoise.core.entropy import EntropySource
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics import (
     Question,
@@ -27,7 +27,7 @@ from dpnoise.statistics import (
     publishing,
 )
 from dpnoise.statistics.composition import compose
-from dpnoise.statistics.engines import Holders, checking, holders
+from dpnoise.statistics.engines import PersonCounts, checking, count_persons_by_group
 from dpnoise.statistics.queries import Count
 
 COUNT = Question(["count"], by=("city",))
@@ -134,7 +134,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 def test_contradictions_are_refused_before_anything_is_spent(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Source, "key", lambda *_: pytest.fail("noise was drawn"))
+    monkeypatch.setattr(EntropySource, "key", lambda *_: pytest.fail("noise was drawn"))
     changes, words = REFUSED[case]
     with pytest.raises((ValueError, TypeError), match=words):
         person_request(**changes)
@@ -242,9 +242,9 @@ def test_persons_are_counted_once_in_each_of_their_groups() -> None:
     )
     request = person_request(groups={"city": "discover"}, delta=1e-6)
     (discovery,) = request.discoveries()
-    counts = holders(frame, "city", discovery.unit)
+    counts = count_persons_by_group(frame, "city", discovery.unit)
     assert dict(zip(counts.keys, counts.persons.tolist(), strict=True)) == {"a": 4, "b": 1}
-    counts = holders(frame, "day", discovery.unit)
+    counts = count_persons_by_group(frame, "day", discovery.unit)
     assert dict(zip(counts.keys, counts.persons.tolist(), strict=True)) == {"1": 2, "2": 1, "0": 2}
 
 
@@ -364,12 +364,12 @@ def test_groups_of_one_person_alone_appear_as_seldom_as_delta_says(mechanism: st
     (discovery,) = request.discoveries()
     crowd = pl.DataFrame({"who": list(range(40)), "city": ["cork"] * 40})
     extra = pl.DataFrame({"who": [-1] * 3_000, "city": ["new", "newer", "newest"] * 1_000})
-    without_person = holders(crowd, "city", discovery.unit)
-    with_person = holders(pl.concat([crowd, extra]), "city", discovery.unit)
+    without_person = count_persons_by_group(crowd, "city", discovery.unit)
+    with_person = count_persons_by_group(pl.concat([crowd, extra]), "city", discovery.unit)
     assert without_person.keys == ["cork"]
     assert sorted(with_person.persons.tolist()) == [1, 1, 40]  # Two of the three groups count.
 
-    def count_runs(counts: Holders, threshold: int) -> int:
+    def count_runs(counts: PersonCounts, threshold: int) -> int:
         changed = replace(discovery, threshold=threshold)
         rng = dpnoise.Generator()
         runs = (publishing._rank_groups(changed, counts, rng) for _ in range(rounds))
@@ -387,7 +387,7 @@ def test_groups_of_one_person_alone_appear_as_seldom_as_delta_says(mechanism: st
 
 
 def test_what_is_wrong_is_found_before_noise_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Source, "key", lambda *_: pytest.fail("noise was drawn"))
+    monkeypatch.setattr(EntropySource, "key", lambda *_: pytest.fail("noise was drawn"))
     frame = visits().with_columns(pl.when(pl.col("x") > 5).then(pl.col("x")).alias("x"))
     options = {"delta": 1e-6, "groups": {"city": "discover"}}
     with pytest.raises(ArgumentError, match="rows without a value"):

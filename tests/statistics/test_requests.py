@@ -17,7 +17,7 @@ import pytest
 
 import dpnoise
 from dpnoise import cli, statistics
-from dpnoise.core.entropy import SYSTEM, Source
+from dpnoise.core.entropy import SYSTEM, EntropySource
 from dpnoise.statistics import publishing
 from dpnoise.statistics.engines import runners
 from dpnoise.statistics.loading import load_request
@@ -42,7 +42,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         entries.append("key")
         return real(*arguments)
 
-    monkeypatch.setattr(Source, "key", staticmethod(draw_key))
+    monkeypatch.setattr(EntropySource, "key", staticmethod(draw_key))
     return entries
 
 
@@ -468,7 +468,7 @@ def test_too_many_cells_are_refused() -> None:
 
 def test_an_index_of_keys_is_warned_of_before_noise_is_drawn(draws: list[str]) -> None:
     frame = pd.DataFrame({"city": ["cork", "dublin", "cork"]})
-    mechanism = dpnoise.LaplaceMechanism(1.0, 1.0)
+    mechanism = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
     with pytest.warns(UserWarning, match="published unchanged"):
         released = mechanism.release(frame.groupby("city").size())
     assert list(released.index) == ["cork", "dublin"]

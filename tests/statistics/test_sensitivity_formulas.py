@@ -30,11 +30,11 @@ from dpnoise.statistics import (
     queries,
     selections,
 )
-from dpnoise.statistics.bounds import ONE_ROW, Bounds, Move, Reach, root_up
+from dpnoise.statistics.bounds import ONE_ROW, Bounds, ContributionBounds, PersonChange, root_up
 from dpnoise.statistics.budget_split import Budget, Item, price_items
 from dpnoise.statistics.composition import GAUSSIAN, PURE, Cost, Curve, Loss, compose, float_up
 from dpnoise.statistics.engines.checking import check_plan
-from dpnoise.statistics.plan import Cells, Edges, Grouping, Own, Plan, Rows, Sums, Unit
+from dpnoise.statistics.plan import Cells, Edges, Grouping, PersonValue, Plan, Rows, Sums, Unit
 from dpnoise.statistics.results import WholeNoise, as_loss
 from dpnoise.testing import fixed_generator
 
@@ -51,46 +51,54 @@ def is_smallest_root(root: float, squared: int) -> bool:
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 5])
 @pytest.mark.parametrize("other_groups", [0, 1, 2, 9])
-@pytest.mark.parametrize("move", [Move.of_number(3, 5), Move.of_number(3, 3), Move.of_parts(3)])
+@pytest.mark.parametrize(
+    "change", [PersonChange.of_number(3, 5), PersonChange.of_number(3, 3), PersonChange.of_parts(3)]
+)
 def test_the_sensitivity_is_the_largest_over_all_ways_to_share_groups(
-    groups: int, other_groups: int, move: Move
+    groups: int, other_groups: int, change: PersonChange
 ) -> None:
     """Two persons are in `groups` groups each, of `groups + other_groups`, and may share some."""
     total = groups + other_groups
     shared = [both for both in range(groups + 1) if 2 * groups - both <= total]
-    reach = Reach(groups, 2, replace=True, there=total)
+    contribution = ContributionBounds(groups, 2, replace=True, all_groups=total)
     unshared = [2 * (groups - both) for both in shared]
-    in_l1 = max(j * move.swapped + n * move.alone for j, n in zip(shared, unshared, strict=True))
-    in_l2 = max(
-        j * move.swapped_squared + n * move.alone**2 for j, n in zip(shared, unshared, strict=True)
+    in_l1 = max(
+        j * change.swapped + n * change.alone for j, n in zip(shared, unshared, strict=True)
     )
-    assert reach.l1(move) == in_l1
-    assert is_smallest_root(reach.l2(move), in_l2)
-    added = Reach(groups, 2, there=total)
-    assert added.l1(move) == groups * move.alone
-    assert is_smallest_root(added.l2(move), groups * move.alone**2)
+    in_l2 = max(
+        j * change.swapped_squared + n * change.alone**2
+        for j, n in zip(shared, unshared, strict=True)
+    )
+    assert contribution.l1(change) == in_l1
+    assert is_smallest_root(contribution.l2(change), in_l2)
+    added = ContributionBounds(groups, 2, all_groups=total)
+    assert added.l1(change) == groups * change.alone
+    assert is_smallest_root(added.l2(change), groups * change.alone**2)
 
 
 def test_the_moves_of_numbers_and_of_parts_are_those_of_their_norms() -> None:
     """A number changes by 5, its square by 25. Parts of 3 are replaced: 6 in L1, 18 squared."""
-    assert Move.of_number(3, 5) == (3, 5, 25)
-    assert Move.of_parts(3) == (3, 6, 18)
+    assert PersonChange.of_number(3, 5) == (3, 5, 25)
+    assert PersonChange.of_parts(3) == (3, 6, 18)
 
 
 def test_sensitivities_that_are_no_floats_are_rounded_up() -> None:
-    assert Reach().l1(Move.of_number(ODD, ODD)) == 2**53 + 2
-    replaced = Reach(replace=True)
-    assert replaced.l1(Move.of_number(ODD, ODD)) == 2**53 + 2
-    for reach in (Reach(), replaced):
+    assert ContributionBounds().l1(PersonChange.of_number(ODD, ODD)) == 2**53 + 2
+    replaced = ContributionBounds(replace=True)
+    assert replaced.l1(PersonChange.of_number(ODD, ODD)) == 2**53 + 2
+    for contribution in (ContributionBounds(), replaced):
         for change in (ODD, 10**20 + 1):
-            assert is_smallest_root(reach.l2(Move.of_number(change, change)), change**2)
             assert is_smallest_root(
-                Reach(groups=3).l2(Move.of_number(change, change)), 3 * change**2
+                contribution.l2(PersonChange.of_number(change, change)), change**2
+            )
+            assert is_smallest_root(
+                ContributionBounds(groups=3).l2(PersonChange.of_number(change, change)),
+                3 * change**2,
             )
 
 
 def test_one_row_is_a_person_in_one_group_with_one_row() -> None:
-    assert Reach(groups=1, rows=1, replace=False, there=1) == ONE_ROW
+    assert ContributionBounds(groups=1, rows=1, replace=False, all_groups=1) == ONE_ROW
 
 
 @pytest.mark.parametrize("rows", [1, 3, 7])
@@ -100,7 +108,7 @@ def test_a_row_has_its_part_of_epsilon_in_a_selection_rounded_down(
 ) -> None:
     """One of m rows has epsilon/m, or epsilon/(2 m) if another person can replace the first."""
     for replaced, parts in ((False, rows), (True, 2 * rows)):
-        part = Reach(rows=rows, replace=replaced).part_of_selection(epsilon)
+        part = ContributionBounds(rows=rows, replace=replaced).part_of_selection(epsilon)
         above = math.nextafter(part, math.inf)
         assert Fraction(part) * parts <= Fraction(epsilon) < Fraction(above) * parts
 
@@ -144,9 +152,9 @@ def test_a_person_moves_means_by_rows_times_the_width_and_variances_by_its_squar
     rows: int,
 ) -> None:
     """The bounds are 2 and 9 on the grid 1/2: the width is 14 grids, and its square 196."""
-    reach = Reach(rows=rows)
-    mean = queries.Mean("x", 2, 9, 1.0, grid=0.5, reach=reach)
-    variance = queries.Variance("x", 2, 9, 1.0, grid=0.5, reach=reach)
+    contribution = ContributionBounds(rows=rows)
+    mean = queries.Mean("x", 2, 9, 1.0, grid=0.5, contribution=contribution)
+    variance = queries.Variance("x", 2, 9, 1.0, grid=0.5, contribution=contribution)
     assert mean.mechanism.sensitivity == rows * 14
     assert variance.mechanism.sensitivity == rows * 196 == variance.sensitivity
     assert (mean.ask.squares, variance.ask.squares) == (False, True)
@@ -183,7 +191,7 @@ def test_noise_on_a_variance_has_a_scale_of_at_most_2_to_the_960() -> None:
 # With w the width of the bounds in grids, a row at the distances a and b = w - a from them adds
 # (b^2, 2ab, a^2) to three sums, in all w^2. Each sum is then divided by 2^s and rounded down. If
 # one person adds v0, v1, v2 to the sums, a rounded sum moves by v/2^s, rounded down or up. With m
-# rows of a person M = v0 + v1 + v2 = m w^2, and the three move together by at most
+# rows of a person M = v0 + v1 + v2 = m w^2, and the three change together by at most
 #
 #     ceil(v0/2^s) + ceil(v1/2^s) + ceil(v2/2^s) < M/2^s + 3,    so by at most floor(M/2^s) + 3.
 #
@@ -197,7 +205,9 @@ UNIT = 2**9
 
 def variance_of(rows: int) -> queries.Variance:
     """Return the variance of whole numbers from 0 to WIDTH, with this many rows for a person."""
-    return queries.Variance("x", 0, WIDTH, 1.0, grid=1.0, reach=Reach(rows=rows))
+    return queries.Variance(
+        "x", 0, WIDTH, 1.0, grid=1.0, contribution=ContributionBounds(rows=rows)
+    )
 
 
 def rounded_sums(query: queries.Variance, values: list[int]) -> list[int]:
@@ -402,7 +412,9 @@ def test_a_cut_spends_at_most_its_epsilon_on_its_two_selections(
 ) -> None:
     """An eighth selects the position within the cell, and the rest selects the cell."""
     recorder = SelectionRecorder(monkeypatch)
-    selections.SpreadRows(np.array([3, 0, 5])).cut(-1, 3 * selections.PARTS, 0.5, epsilon, None)
+    selections.SpreadRows(np.array([3, 0, 5])).select_cut(
+        -1, 3 * selections.PARTS, 0.5, epsilon, None
+    )
     cell, part = recorder.epsilons
     assert part == Fraction(epsilon) / 8
     above = Fraction(math.nextafter(float(cell), math.inf))
@@ -432,7 +444,7 @@ def test_quantiles_of_one_row_spend_at_most_epsilon_on_all_levels(
 
 
 def select_without_noise(
-    cells: selections.Ranks, target: selections.Target, scale: float, rng: None
+    cells: selections.Ranks, target: selections.TargetRank, scale: float, rng: None
 ) -> int:
     """Return the first cell with the best score."""
     assert scale > 0
@@ -459,7 +471,7 @@ def test_a_cut_through_a_cell_has_its_part_of_what_lies_between_two_others_below
     monkeypatch.setattr(selections.Ranks, "select", select_without_noise)
     monkeypatch.setattr(selections.SpreadRows, "cell", lambda *_: 1)
     spread_rows = selections.SpreadRows(np.array([3, 4, 5]))
-    assert abs(spread_rows.cut(first, last, q, 1.0, None) - cut) <= (q == 0.375)
+    assert abs(spread_rows.select_cut(first, last, q, 1.0, None) - cut) <= (q == 0.375)
 
 
 def test_several_quantiles_without_noise_are_those_of_the_rows(
@@ -503,9 +515,9 @@ def test_the_target_of_a_selection_is_its_part_of_the_rows_and_shifted_only_if_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of 4 rows 3/8 are 1.5. A row that counts 2 has the scale 2 * 2 * 5/8 over epsilon."""
-    selected: list[tuple[selections.Target, float]] = []
+    selected: list[tuple[selections.TargetRank, float]] = []
 
-    def select(_: selections.Ranks, target: selections.Target, scale: float, rng: None) -> int:
+    def select(_: selections.Ranks, target: selections.TargetRank, scale: float, rng: None) -> int:
         assert rng is None
         selected.append((target, scale))
         return 0
@@ -539,8 +551,8 @@ def test_quantiles_and_their_intervals_spend_at_most_epsilon_together(
     monkeypatch.setattr(selections, "select_ends", select_ends)
     at = [(i + 1) / (number + 1) for i in range(number)]
     counts = np.array([[3, 0, 5]])
-    reach = Reach(groups=2)
-    with_interval = selections.Quantiles("x", at, 0, 2, epsilon, 1.0, reach=reach)
+    contribution = ContributionBounds(groups=2)
+    with_interval = selections.Quantiles("x", at, 0, 2, epsilon, 1.0, contribution=contribution)
     (release,) = with_interval.release(counts, 0.95, None)
     assert release.epsilon == 2 * epsilon  # A person is in 2 groups.
     assert release.parts == {with_interval.name: epsilon, "interval": epsilon}
@@ -578,36 +590,40 @@ def test_counts_histograms_and_sums_have_the_sensitivities_of_the_proofs(
 ) -> None:
     """A person has 3 rows in each of 4 of 100 groups. Bounds are -2 and 5: the span is 7.
 
-    Replaced, counts move most if no group is shared: 8 groups by 3. So do parts of histograms, and
-    in L1 sums: 8 groups by 15. In L2 a sum of squares of 8 groups is 8 * 15^2 = 1800, and of 4
-    shared ones 4 * 21^2 = 1764.
+    Replaced, counts change most if no group is shared: 8 groups by 3. So do parts of histograms
+    and, in L1, sums: 8 groups by 15. In L2 a sum of squares of 8 groups is 8 * 15^2 = 1800, and
+    that of 4 shared ones 4 * 21^2 = 1764.
     """
-    reach = Reach(groups=4, rows=3, replace=replace, there=100)
+    contribution = ContributionBounds(groups=4, rows=3, replace=replace, all_groups=100)
     groups = 8 if replace else 4
     rho = Loss(GAUSSIAN, 0.5)
     for loss in (Loss(PURE, 1.0), rho):
-        count = queries.Count(None, loss, reach=reach)
-        histogram = queries.Histogram("x", [0, 1, 2], loss, reach=reach)
-        total = queries.Sum("x", -2, 5, loss, grid=1.0, reach=reach)
+        count = queries.Count(None, loss, contribution=contribution)
+        histogram = queries.Histogram("x", [0, 1, 2], loss, contribution=contribution)
+        total = queries.Sum("x", -2, 5, loss, grid=1.0, contribution=contribution)
         for query, rows in ((count, 3), (histogram, 3), (total, 15)):
             sensitivity = query.mechanism.sensitivity
             if loss is rho:
                 assert is_smallest_root(sensitivity, groups * rows**2)
             else:
                 assert sensitivity == groups * rows
-    narrow = Reach(groups=4, rows=3, replace=True, there=4)  # All groups are shared.
-    assert queries.Sum("x", -2, 5, 1.0, grid=1.0, reach=narrow).mechanism.sensitivity == 4 * 21
-    assert queries.Count(None, 1.0, reach=narrow).mechanism.sensitivity == 4 * 3
-    assert queries.Histogram("x", [0, 1], 1.0, reach=narrow).mechanism.sensitivity == 4 * 6
+    narrow = ContributionBounds(
+        groups=4, rows=3, replace=True, all_groups=4
+    )  # All groups are shared.
+    assert (
+        queries.Sum("x", -2, 5, 1.0, grid=1.0, contribution=narrow).mechanism.sensitivity == 4 * 21
+    )
+    assert queries.Count(None, 1.0, contribution=narrow).mechanism.sensitivity == 4 * 3
+    assert queries.Histogram("x", [0, 1], 1.0, contribution=narrow).mechanism.sensitivity == 4 * 6
 
 
 def test_a_loss_gets_its_kind_of_noise_with_the_scale_of_its_kind() -> None:
     """Sensitivity 3: Laplace noise at epsilon 1/2 has scale 6, Gaussian at rho 1/2 scale 3."""
-    move = Move.of_number(3, 3)
+    change = PersonChange.of_number(3, 3)
     pure, gaussian = Loss(PURE, 0.5), Loss(GAUSSIAN, 0.5)
-    laplace = WholeNoise.of(pure, ONE_ROW, move).mechanism
-    discrete = WholeNoise.of(pure, ONE_ROW, move, counts=True, lower=0).mechanism
-    normal = WholeNoise.of(gaussian, ONE_ROW, move, counts=True, lower=-1).mechanism
+    laplace = WholeNoise.of(pure, ONE_ROW, change).mechanism
+    discrete = WholeNoise.of(pure, ONE_ROW, change, counts=True, lower=0).mechanism
+    normal = WholeNoise.of(gaussian, ONE_ROW, change, counts=True, lower=-1).mechanism
     assert isinstance(laplace, LaplaceMechanism)
     assert isinstance(discrete, DiscreteLaplaceMechanism)
     assert isinstance(normal, GaussianMechanism)
@@ -771,19 +787,19 @@ def test_only_what_is_certain_is_at_most_a_limit() -> None:
 
 
 def test_discrete_noise_has_a_scale_from_2_to_the_minus_960_to_2_to_the_55() -> None:
-    assert DiscreteLaplaceMechanism(0.5).scale == 2.0
+    assert DiscreteLaplaceMechanism(epsilon=0.5).scale == 2.0
     for epsilon, outside in ((2.0**960, math.inf), (2.0**-55, 0.0)):
-        assert DiscreteLaplaceMechanism(epsilon, 1.0).scale == 1 / epsilon
+        assert DiscreteLaplaceMechanism(epsilon=epsilon, sensitivity=1.0).scale == 1 / epsilon
         with pytest.raises(ArgumentError, match="scale"):
-            DiscreteLaplaceMechanism(epsilon * (2.0 if outside else 0.5), 1.0)
+            DiscreteLaplaceMechanism(epsilon=epsilon * (2.0 if outside else 0.5), sensitivity=1.0)
 
 
 def test_no_noise_is_drawn_in_another_rounding_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "_UNIT", 2.0**-52)  # Simulates a coarser rounding.
     with pytest.raises(RoundingModeError):
-        DiscreteLaplaceMechanism(1.0).release(np.array([1]))
+        DiscreteLaplaceMechanism(epsilon=1.0).release(np.array([1]))
     with pytest.raises(RoundingModeError):
-        NoisyMax(1.0, 1.0).select([1.0])
+        NoisyMax(epsilon=1.0, sensitivity=1.0).select([1.0])
 
 
 @pytest.mark.parametrize("scale", [1.0, 4.0, 2.0**-30])
@@ -816,8 +832,8 @@ def test_additive_noise_has_a_scale_a_grid_and_bounds_that_are_possible() -> Non
         ({"upper": math.inf}, "upper"),
     ):
         with pytest.raises(ArgumentError, match=words):
-            LaplaceMechanism(1.0, 1.0, **options)
-    bounded = LaplaceMechanism(1.0, 1.0, lower=1.0, upper=2.0)
+            LaplaceMechanism(epsilon=1.0, sensitivity=1.0, **options)
+    bounded = LaplaceMechanism(epsilon=1.0, sensitivity=1.0, lower=1.0, upper=2.0)
     assert (bounded.lower, bounded.upper) == (1.0, 2.0)
     for scale in (2.0**961, 2.0**-961):
         with pytest.raises(ArgumentError, match="scale"):
@@ -826,20 +842,20 @@ def test_additive_noise_has_a_scale_a_grid_and_bounds_that_are_possible() -> Non
 
 def test_the_noise_of_a_selection_is_halved_only_for_scores_that_are_said_to_be_monotonic() -> None:
     """It is 2 D/epsilon, and with monotonic scores D/epsilon."""
-    assert NoisyMax(0.5, 3.0).scale == 12.0
-    assert NoisyMax(0.5, 3.0, monotonic=True).scale == 6.0
+    assert NoisyMax(epsilon=0.5, sensitivity=3.0).scale == 12.0
+    assert NoisyMax(epsilon=0.5, sensitivity=3.0, monotonic=True).scale == 6.0
     words: Any = "no"
     with pytest.raises(ArgumentTypeError, match="monotonic"):
-        NoisyMax(0.5, 3.0, monotonic=words)
+        NoisyMax(epsilon=0.5, sensitivity=3.0, monotonic=words)
 
 
 def test_a_mechanism_refuses_arguments_that_are_not_positive_or_not_its_own() -> None:
     for bad in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ArgumentError, match="sensitivity"):
             GaussianMechanism.for_scale(1.0, sensitivity=bad)
-    assert NoisyMax(0.5, 3.0).replace(epsilon=1.0).scale == 6.0
+    assert NoisyMax(epsilon=0.5, sensitivity=3.0).replace(epsilon=1.0).scale == 6.0
     with pytest.raises(ArgumentTypeError, match="got delta"):
-        NoisyMax(0.5, 3.0).replace(epsilon=1.0, delta=1e-6)
+        NoisyMax(epsilon=0.5, sensitivity=3.0).replace(epsilon=1.0, delta=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -866,7 +882,7 @@ def test_a_half_that_rounding_or_an_error_could_change_is_left_to_the_reference(
 
     monkeypatch.setattr(kernel_table.first_stage, "exponential", kernel)
     monkeypatch.setattr(reference, "grid_point", lambda *_: 77)
-    mechanism = DiscreteLaplaceMechanism(1.0)
+    mechanism = DiscreteLaplaceMechanism(epsilon=1.0)
     object.__setattr__(mechanism, "scale", 1 / 3)
     halves = mechanism._halves(2, fixed_generator(bytes(32)))
     assert halves.tolist() == [77 if half is None else half] * 2
@@ -1096,7 +1112,9 @@ def test_a_delta_that_is_no_float_is_refused() -> None:
     with pytest.raises(ArgumentError, match="exactly a float"):
         calibration.gaussian_scale(1.0, third, 1.0)
     with pytest.raises(ArgumentError, match="exactly a float"):
-        discovery_threshold.threshold(DiscreteLaplaceMechanism(1.0, 1.0), 1, third)
+        discovery_threshold.threshold(
+            DiscreteLaplaceMechanism(epsilon=1.0, sensitivity=1.0), 1, third
+        )
 
 
 def test_the_end_of_a_ball_is_rounded_up() -> None:
@@ -1289,7 +1307,7 @@ def test_an_error_that_is_wanted_is_positive_and_finite(error: float) -> None:
 
 def make_count(loss: Loss) -> WholeNoise:
     """Return the noise of a count of rows."""
-    return WholeNoise.of(loss, ONE_ROW, Move.of_number(1, 1), counts=True)
+    return WholeNoise.of(loss, ONE_ROW, PersonChange.of_number(1, 1), counts=True)
 
 
 COUNT = Item(make_count, None)
@@ -1414,7 +1432,7 @@ def test_bounds_of_a_plan_are_at_most_2_to_the_51_grids_and_of_squares_2_to_the_
         bounds = sorted([sign * (FAR + beyond), sign * FAR])
         cells = Cells("x", 1.0, bounds[0], bounds[1])
         assert is_refused(cells, words=r"2\^51, got") == bool(beyond)
-        unit = Unit(("who",), own=Own("x", "sum", 1.0, bounds[0], bounds[1]))
+        unit = Unit(("who",), person_value=PersonValue("x", "sum", 1.0, bounds[0], bounds[1]))
         assert is_refused(Sums("x", 1.0, 0, 1), words=r"2\^51, got", unit=unit) == bool(beyond)
 
 
@@ -1470,8 +1488,8 @@ def test_a_plan_asks_something_by_columns_with_names_each_once() -> None:
 
 
 def test_a_unit_bounds_what_a_person_adds_and_is_told_from_groups_and_values() -> None:
-    person_value = Own("x", "sum", 1.0, 0, 1)
-    unit = Unit(("who",), own=person_value)
+    person_value = PersonValue("x", "sum", 1.0, 0, 1)
+    unit = Unit(("who",), person_value=person_value)
     ask, by = Sums("x", 1.0, 0, 1), (numbered_groups("a", 2),)
     assert not is_refused(ask, by=by, unit=unit, words="")
     for changes, words in (

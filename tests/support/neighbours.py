@@ -28,10 +28,10 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from dpnoise.core.errors import ArgumentError
-from dpnoise.statistics.engines import Files, holders, tally
+from dpnoise.statistics.engines import Files, count_persons_by_group, tally
 from dpnoise.statistics.plan import Grouping, Plan, Tally, Unit
 from dpnoise.statistics.queries import Query
-from dpnoise.statistics.requests import Question, Request, Way
+from dpnoise.statistics.requests import PlanKey, Question, Request
 from dpnoise.statistics.selections import Quantiles
 from support.alarms import LONG
 from support.person_worlds import ASKED, check_scores, exact_integers
@@ -350,7 +350,7 @@ def check_neighbours(
     largest = 0.0
     for request in prepared_requests:
         for question, query in request.queries:
-            grouping_key = Way(question.by, question.own)
+            grouping_key = PlanKey(question.by, question.person_value)
             index = request.plans[grouping_key].asks.index(query.ask)
             pair = (
                 of_world[grouping_key].answers[index] for of_world in (answers, neighbour_answers)
@@ -361,7 +361,7 @@ def check_neighbours(
 
 def count_persons(source: Any, max_groups: int) -> dict[str, int]:
     """Return the number of persons in each city, as counted by discovery."""
-    counts = holders(source, "city", Unit(("who",), max_groups, without_id="own"))
+    counts = count_persons_by_group(source, "city", Unit(("who",), max_groups, without_id="own"))
     return dict(zip(counts.keys, counts.persons.tolist(), strict=True))
 
 

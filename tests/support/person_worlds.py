@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpnoise.statistics.engines import tally
-from dpnoise.statistics.plan import Sum as SumAnswer
+from dpnoise.statistics.plan import SumAnswer
 from dpnoise.statistics.queries import Mean, Query, Sum, Variance
 from dpnoise.statistics.questions import QUERIES
 from dpnoise.statistics.requests import Question, Request
@@ -191,6 +191,6 @@ def check_neighbours(requests_of_both: Sequence[Request], frame: Any, neighbour:
         for plans, queries in prepared:
             assert plans[grouping_key] == plan
             for question, query in queries:
-                if (question.by, question.own) == grouping_key:
+                if (question.by, question.person_value) == grouping_key:
                     index = plan.asks.index(query.ask)
                     check_sensitivity(query, answer.answers[index], neighbour_answer.answers[index])

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 import dpnoise
-from dpnoise.core.entropy import Source
+from dpnoise.core.entropy import EntropySource
 
 
-class SilentSource(Source):
+class SilentSource(EntropySource):
     """A source that fails the test if it is used."""
 
     def key(self, cipher: str = "") -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpnoise.statistics.plan import Cells, Edges, Plan, Rows, Sum, Sums, Tally
+from dpnoise.statistics.plan import Cells, Edges, Plan, Rows, SumAnswer, Sums, Tally
 
 Columns = Mapping[str, Sequence[Any]]
 
@@ -72,7 +72,7 @@ def tally(columns: Columns, plan: Plan) -> Tally:
                 np.array(part, dtype=object).reshape(shape)
                 for part in zip(*answers_by_group, strict=True)
             ]
-            answers.append(Sum(parts[0], parts[1], parts[2] if ask.squares else None))
+            answers.append(SumAnswer(parts[0], parts[1], parts[2] if ask.squares else None))
         else:
             cells = () if isinstance(ask, Rows) else (len(answers_by_group[0]),)
             answers.append(np.array(answers_by_group, dtype=np.int64).reshape((*shape, *cells)))
@@ -88,8 +88,8 @@ def assert_same(ours: Tally, expected: Tally) -> None:
     """Fail unless all integers are equal."""
     assert len(ours.answers) == len(expected.answers)
     for mine, theirs in zip(ours.answers, expected.answers, strict=True):
-        if isinstance(theirs, Sum):
-            assert isinstance(mine, Sum)
+        if isinstance(theirs, SumAnswer):
+            assert isinstance(mine, SumAnswer)
             assert mine.count.dtype == np.int64
             assert mine.count.tolist() == theirs.count.tolist()
             assert mine.total.tolist() == theirs.total.tolist()
@@ -97,7 +97,7 @@ def assert_same(ours: Tally, expected: Tally) -> None:
             if mine.squares is not None and theirs.squares is not None:
                 assert mine.squares.tolist() == theirs.squares.tolist()
         else:
-            assert not isinstance(mine, Sum)
+            assert not isinstance(mine, SumAnswer)
             assert mine.dtype == np.int64
             assert mine.shape == theirs.shape
             assert mine.tolist() == theirs.tolist()

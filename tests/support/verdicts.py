@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dpnoise.auditing.attacks import Attack
-from dpnoise.auditing.attacks.base import OUTPUTS, Event, Outcome, Progress, silent
-from dpnoise.auditing.targets import Target, left_out, named
+from dpnoise.auditing.attacks.base import OUTPUTS, Event, Outcome, Progress, ignore_progress
+from dpnoise.auditing.targets import Target, make_target, unavailable_targets
 from support.alarms import FALSE_ALARM
 
 DELTA = 1e-6  # The delta of all Gaussian targets.
@@ -41,7 +41,12 @@ class EventAttack(Attack):
     chooses: Callable[[Target, float, float, int], Event]
 
     def find(
-        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+        self,
+        target: Target,
+        value0: float,
+        value1: float,
+        n: int,
+        progress: Progress = ignore_progress,
     ) -> Event:
         """Return the event of the function."""
         progress(0.5)
@@ -57,9 +62,9 @@ def run_attack(
 
 def peer(name: str, **claims: float) -> Target:
     """Return a target, or skip the test if its library has no build for this machine."""
-    if name in left_out():
-        pytest.skip(left_out()[name])
-    return named(name, **claims)
+    if name in unavailable_targets():
+        pytest.skip(unavailable_targets()[name])
+    return make_target(name, **claims)
 
 
 def on_other_machine(target: Target, changed: float = 0.25) -> Target:

@@ -136,13 +136,13 @@ def test_a_value_that_is_not_finite_is_refused_and_none_is_released(
         return allocated[-1]
 
     monkeypatch.setattr(torch, "empty_like", record_result)
-    memory = kernels._Release._memory
+    memory = kernels._DeviceRelease._memory
 
     def record_memory(self: Any, *sizes: int) -> Any:
         allocated.append(memory(self, *sizes))
         return allocated[-1]
 
-    monkeypatch.setattr(kernels._Release, "_memory", record_memory)
+    monkeypatch.setattr(kernels._DeviceRelease, "_memory", record_memory)
     values = torch.ones(1_200, device=device)
     values[:how_many] = bad
     key = Key(os.urandom(32), CHACHA20)
@@ -169,7 +169,7 @@ def test_the_first_stage_leaves_the_same_numbers_open_as_on_the_processor(
     values, out = values_for(count, torch.float64), torch.empty(count, dtype=torch.float64)
     scale, grid = 1.0, 2.0**-34
     device_out = out.to(device)
-    release = kernels._Release(form, values.to(device), scale, grid, None, key, device_out)
+    release = kernels._DeviceRelease(form, values.to(device), scale, grid, None, key, device_out)
     parameters = torch.from_numpy(release._parameters().reshape(-1)).to(device)
     counter, listed = torch.zeros(2, 8, dtype=torch.int64, device=device)
     release._first_stage(parameters, counter, listed)

@@ -127,12 +127,12 @@ def test_a_generator_draws_in_every_format(kind: torch.dtype, device: str) -> No
     """The mean of 40,000 numbers deviates by more than 6 standard errors once in 10^8."""
     rng = Generator(device=device)
     for name, deviation, mean in (("normal", 1, 0), ("laplace", 2**0.5, 0), ("exponential", 1, 1)):
-        noise = getattr(rng, name)(3.0, (200, 200), dtype=kind)
+        noise = getattr(rng, name)(scale=3.0, size=(200, 200), dtype=kind)
         assert (noise.dtype, noise.shape, noise.device) == (kind, (200, 200), rng.device)
         # Rounding to the format changes a mean by less than its unit.
         slack = 6 * 3 * deviation / 200 + 4 * torch.finfo(kind).eps
         assert abs(float(noise.double().mean()) - 3 * mean) < slack
-    uniforms = rng.random(40_000, dtype=kind).double()
+    uniforms = rng.random(size=40_000, dtype=kind).double()
     assert float(uniforms.min()) >= 0
     assert float(uniforms.max()) < 1
     # They are truncated, which loses at most half a unit of 2^-8.
@@ -145,7 +145,7 @@ def test_out_is_filled_and_returned(device: str) -> None:
     assert rng.laplace(out=out) is out
     assert (out != 0).all()
     assert rng.normal().shape == ()
-    assert rng.normal(1.0, 0).shape == (0,)
+    assert rng.normal(scale=1.0, size=0).shape == (0,)
 
 
 @pytest.mark.parametrize(
@@ -194,4 +194,4 @@ def test_a_generator_holds_no_secret() -> None:
     rng = Generator(device="cpu")
     assert pickle.loads(pickle.dumps(rng)) == rng
     assert repr(rng) == "Generator(device=device(type='cpu'))"
-    assert not torch.equal(rng.normal(1.0, 50), rng.normal(1.0, 50))
+    assert not torch.equal(rng.normal(scale=1.0, size=50), rng.normal(scale=1.0, size=50))

@@ -91,7 +91,7 @@ def words_are_complemented() -> None:
     """Check that ones_after(word, 64) is 2^64 - 1 - word, and that unsigned(word) is the word."""
     for word in words():
         assert int(certified.ones_after(np.uint64(word), 64)) == 2**64 - 1 - word, "ones_after"
-        assert int(elementary.unsigned(np.uint64(word))) == word, "unsigned"
+        assert int(elementary.as_unsigned(np.uint64(word))) == word, "as_unsigned"
 
 
 def signs_are_set() -> None:
@@ -110,7 +110,7 @@ def uncertain_results_are_nan() -> None:
         assert math.isnan(elementary.nan_unless(x, False)), "nan_unless: not certain"  # noqa: FBT003
 
 
-NAMES = {"binade", "reciprocal_bound", "power_of_two", "ones_after", "unsigned", "with_sign_of"}
+NAMES = {"binade", "reciprocal_bound", "power_of_two", "ones_after", "as_unsigned", "with_sign_of"}
 ALL = (
     binade_splits_exactly,
     reciprocal_is_bounded,

@@ -438,7 +438,7 @@ _EXPECTED_ANGLES = {
     # The cosine's, 1/2 (1 - T), and the sine's, T/2.
     "gaussian_pair": ["rnd(rnd(ones_u_low_62) * 1b-63)", "rnd(rnd(u_low_62) * 1b-63)"],
 }
-_READING_FUNCTIONS = ("ones_after", "unsigned", "with_sign_of", "half_pair")
+_READING_FUNCTIONS = ("ones_after", "as_unsigned", "with_sign_of", "half_pair")
 
 
 def _check_reads(name: str) -> Callable[[], None]:

@@ -91,7 +91,7 @@ LEMMAS: dict[str, Lemma] = {
     "sinpi": _sine,
     "reciprocal_bound": _reciprocal,
     "ones_after": _ones,
-    "unsigned": lambda _, word: word,
+    "as_unsigned": lambda _, word: word,
     # z has the sign of Z, so a claim about their absolute values is a claim about them.
     "with_sign_of": lambda _, __, magnitude: magnitude,
 }

@@ -137,7 +137,7 @@ def audit(  # noqa: PLR0913 - the options of an audit, which `AuditOptions` hold
     """
     from dpnoise.auditing.additive_noise import audit_added_noise
     from dpnoise.auditing.any_mechanism import audit_mechanism
-    from dpnoise.auditing.attacks.base import silent
+    from dpnoise.auditing.attacks.base import ignore_progress
     from dpnoise.auditing.options import AuditOptions
     from dpnoise.auditing.targets import MECHANISMS
 
@@ -146,7 +146,7 @@ def audit(  # noqa: PLR0913 - the options of an audit, which `AuditOptions` hold
         neighbours=neighbours, data=data, size=size, attacks=attacks, pairs=pairs,
         one_by_one=one_by_one, boosting=boosting, budget=budget, confidence=confidence,
         scale=scale, time_limit=time_limit, seed=seed,
-        progress=progress or silent, watch=watch or silent,
+        progress=progress or ignore_progress, watch=watch or ignore_progress,
     )  # fmt: skip
     is_mechanism = neighbours is not None or (isinstance(target, str) and target in MECHANISMS)
     return (audit_mechanism if is_mechanism else audit_added_noise)(target, options)

@@ -25,7 +25,7 @@ import numpy as np
 
 from dpnoise.auditing import targets
 from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event
-from dpnoise.auditing.attacks.bounds import BoundEstimator
+from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.attacks.generic import exponents
 from dpnoise.auditing.calls import affordable_budget, draw_fresh, with_time_limit
 from dpnoise.auditing.counting import (
@@ -67,7 +67,7 @@ _METHOD: Final = (
 
 
 @dataclass(frozen=True)
-class Plan:
+class AuditPlan:
     """The options of an audit, and the numbers fixed before the first release."""
 
     options: AuditOptions
@@ -79,7 +79,7 @@ class Plan:
     fixed: bool  # Whether `final` may not grow.
 
     @classmethod
-    def of(cls, options: AuditOptions, budget: int | None, pairs: int, attacks: int) -> "Plan":
+    def of(cls, options: AuditOptions, budget: int | None, pairs: int, attacks: int) -> "AuditPlan":
         """Split a budget: a quarter for all pairs, a quarter to choose again, half to count."""
         half = (1 - options.confidence) / 2
         total = budget or TUNING.noise_budget
@@ -111,7 +111,7 @@ def audit_added_noise(target: object, options: AuditOptions) -> Report:
     caller = resolved if by_command else with_time_limit(resolved, options.time_limit)
     caller = targets.one_by_one(caller) if options.one_by_one else caller
     pairs, budget, searched = _pairs_and_budget(caller, options, may_search=not by_command)
-    plan = Plan.of(options, budget, len(pairs), len(attacks))
+    plan = AuditPlan.of(options, budget, len(pairs), len(attacks))
     findings, skipped, final = _find_and_count(caller, attacks, pairs, plan)
     options.progress(1.0, "running side-channel checks")
     method = (_SEARCH_WORDS if searched else "") + _METHOD.format(
@@ -172,7 +172,7 @@ def _pairs_and_budget(
 
 
 def _find_and_count(
-    target: Target, attacks: Sequence[Attack], pairs: Sequence[Pair], plan: Plan
+    target: Target, attacks: Sequence[Attack], pairs: Sequence[Pair], plan: AuditPlan
 ) -> tuple[list[Finding], dict[str, str], int]:
     """Return the best finding of each attack, the skipped attacks, and the trials counted last.
 
@@ -238,7 +238,7 @@ def _try_pair(
     target: Target,
     attacks: Sequence[Attack],
     pair: Pair,
-    plan: Plan,
+    plan: AuditPlan,
     skipped: dict[str, str],
     misfits: set[str],
 ) -> list[tuple[Candidate, Finding]]:
@@ -284,14 +284,14 @@ def _fix_event(
 
 
 def _certify(
-    candidate: Candidate, plan: Plan, error: float, releases: Mapping[float, Releases]
+    candidate: Candidate, plan: AuditPlan, error: float, releases: Mapping[float, Releases]
 ) -> Finding:
-    evidence = last_bits(*(releases[value] for value in candidate.data))
+    evidence = count_last_bits(*(releases[value] for value in candidate.data))
     return replace(certify(candidate, plan.options, error), evidence=evidence)
 
 
 def _choose_again(
-    target: Target, tried: Sequence[Candidate], plan: Plan
+    target: Target, tried: Sequence[Candidate], plan: AuditPlan
 ) -> tuple[list[Candidate], int]:
     """Let the best attacks at the best pair choose on more releases; return the best events.
 
@@ -324,7 +324,7 @@ def _choose_again(
     return best, needed_trials(estimator, best, plan.final, most)
 
 
-def _best_pair(target: Target, tried: Sequence[Candidate], plan: Plan) -> list[Candidate]:
+def _best_pair(target: Target, tried: Sequence[Candidate], plan: AuditPlan) -> list[Candidate]:
     """Compare the best pairs in more releases, and return the best events of the best pair.
 
     The first pair is always compared, because its values differ by the whole sensitivity.
@@ -383,7 +383,7 @@ def _event_of_numbers(event: Event) -> Event:
 
 
 def _count_last(
-    target: Target, candidates: Sequence[Candidate], trials: int, plan: Plan
+    target: Target, candidates: Sequence[Candidate], trials: int, plan: AuditPlan
 ) -> list[Finding]:
     """Count the last events in fresh releases of the best pair."""
     first: dict[float, Releases] = {}
@@ -397,7 +397,7 @@ def _count_last(
     return [_certify(candidate, plan, plan.last_error, first) for candidate in counted]
 
 
-def last_bits(y0: Releases, y1: Releases) -> dict[str, list[int]]:
+def count_last_bits(y0: Releases, y1: Releases) -> dict[str, list[int]]:
     """Count the exponents of the last set bit at both values."""
     last0, last1 = (exponents(y)[1] for y in (y0, y1))
     shown = np.arange(min(last0.min(), last1.min()), max(last0.max(), last1.max()) + 1)

@@ -15,8 +15,8 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import OUTPUTS, Count, Event
-from dpnoise.auditing.attacks.bounds import BoundEstimator
+from dpnoise.auditing.attacks.base import OUTPUTS, Event, EventCount
+from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.calls import affordable_budget
 from dpnoise.auditing.counting import (
     ERROR,
@@ -40,7 +40,7 @@ from dpnoise.auditing.learned.expected_bounds import (
 )
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.options import AuditOptions, Progress
-from dpnoise.auditing.outputs import Source, describe_data
+from dpnoise.auditing.outputs import OutputSource, describe_data
 from dpnoise.auditing.report import Finding, Report
 from dpnoise.auditing.targets import MECHANISMS
 from dpnoise.auditing.targets.mechanisms import Data, Pair
@@ -144,7 +144,7 @@ def audit_mechanism(target: object, options: AuditOptions) -> Report:
     )
 
 
-def _resolve(target: object, options: AuditOptions) -> tuple[Source, list[Pair], str | None]:
+def _resolve(target: object, options: AuditOptions) -> tuple[OutputSource, list[Pair], str | None]:
     """Return the source of outputs, the pairs of data sets, and the package of a named target."""
     named = MECHANISMS.get(target) if isinstance(target, str) else None
     if named is not None and options.neighbours is None:
@@ -153,13 +153,15 @@ def _resolve(target: object, options: AuditOptions) -> tuple[Source, list[Pair],
         pairs = neighbours_of(options.neighbours, options.size, options.sensitivity, options.data)
     limit, one_by_one = options.time_limit, options.one_by_one
     if named is None:
-        return Source(target, limit, one_by_one=one_by_one), pairs, None
+        return OutputSource(target, limit, one_by_one=one_by_one), pairs, None
     mechanism = named.build(options.epsilon, options.delta)
-    source = Source(mechanism, limit, one_by_one=one_by_one, name=named.name)
+    source = OutputSource(mechanism, limit, one_by_one=one_by_one, name=named.name)
     return source, pairs, named.package
 
 
-def _plan_sizes(source: Source, pairs: Sequence[Pair], total: int, progress: Progress) -> Sizes:
+def _plan_sizes(
+    source: OutputSource, pairs: Sequence[Pair], total: int, progress: Progress
+) -> Sizes:
     """Draw the first outputs, and split the rest of the budget."""
     data_sets = len({id(data) for pair in pairs for data in pair})
     progress(0.0, "drawing the first outputs")
@@ -179,7 +181,7 @@ class _Chosen:
 
 
 def _choose_events(
-    source: Source, pairs: Sequence[Pair], sizes: Sizes, options: AuditOptions
+    source: OutputSource, pairs: Sequence[Pair], sizes: Sizes, options: AuditOptions
 ) -> _Chosen:
     """Screen pairs, learn events for the best, and compare these in a pilot."""
     estimator = BoundEstimator(
@@ -202,7 +204,7 @@ def _choose_events(
             event,
             pair,
             shown=_describe_pair(pair),
-            counts=(Count(hits0, trials), Count(hits1, trials)),
+            counts=(EventCount(hits0, trials), EventCount(hits1, trials)),
         )
         for (event, pair), (hits0, hits1) in zip(events, counts.astype(int).tolist(), strict=True)
     ]
@@ -211,7 +213,7 @@ def _choose_events(
 
 
 def _final_trials(
-    source: Source, chosen: _Chosen, sizes: Sizes, budget: int | None, options: AuditOptions
+    source: OutputSource, chosen: _Chosen, sizes: Sizes, budget: int | None, options: AuditOptions
 ) -> int:
     """Return the number of releases of each data set for the last count."""
     # The last count also gets the releases that dropped pairs did not use.
@@ -225,7 +227,7 @@ def _final_trials(
 
 
 def _count_last(
-    source: Source, candidates: Sequence[Candidate], final: int, options: AuditOptions
+    source: OutputSource, candidates: Sequence[Candidate], final: int, options: AuditOptions
 ) -> tuple[list[Finding], float]:
     """Count events in fresh releases; return the findings, and the largest possible bound."""
     options.progress(0.5, f"counting {len(candidates)} events in {2 * final:,} releases")
@@ -249,7 +251,7 @@ def _describe_pair(pair: Pair) -> tuple[str, str]:
 
 
 def _screen_pairs(
-    source: Source,
+    source: OutputSource,
     pairs: Sequence[Pair],
     sizes: Sizes,
     estimator: BoundEstimator,
@@ -288,7 +290,7 @@ def _screen_pairs(
 
 
 def _learn_scores(
-    source: Source,
+    source: OutputSource,
     pairs: Sequence[Pair],
     half: int,
     estimator: BoundEstimator,
@@ -316,7 +318,10 @@ def _learn_scores(
 
 
 def _run_pilot(
-    source: Source, learned: Sequence[tuple[Score, Pair]], sizes: Sizes, estimator: BoundEstimator
+    source: OutputSource,
+    learned: Sequence[tuple[Score, Pair]],
+    sizes: Sizes,
+    estimator: BoundEstimator,
 ) -> tuple[list[tuple[Proposal, Pair]], Floats, int]:
     """Choose thresholds on fresh releases; return the best events, their counts and the trials.
 
@@ -340,7 +345,10 @@ def _run_pilot(
 
 
 def _compare_events(
-    source: Source, proposed: list[tuple[Proposal, Pair]], sizes: Sizes, estimator: BoundEstimator
+    source: OutputSource,
+    proposed: list[tuple[Proposal, Pair]],
+    sizes: Sizes,
+    estimator: BoundEstimator,
 ) -> tuple[list[tuple[Proposal, Pair]], Floats, int]:
     """Compare events in fresh releases; return the best, their counts and the trials.
 
@@ -411,7 +419,9 @@ def _drop_equal_events(
     return kept
 
 
-def _tally_events(source: Source, proposed: Sequence[tuple[Proposal, Pair]], n: int) -> Floats:
+def _tally_events(
+    source: OutputSource, proposed: Sequence[tuple[Proposal, Pair]], n: int
+) -> Floats:
     """Count events in n releases of both data sets: first of the one where each is likelier."""
     hits = np.zeros((len(proposed), 2))
     sides = [(i, side) for i in range(len(proposed)) for side in (0, 1)]

@@ -47,7 +47,7 @@ class Pace:
         """Note how long a call for n releases took."""
         self._calls[n] = seconds
 
-    def each(self) -> float:
+    def seconds_per_release(self) -> float:
         """Return the seconds per release, without the time that every call takes."""
         if not self._calls:
             return 0.0
@@ -60,7 +60,7 @@ class Pace:
         """Yield the number of releases for each call, n in total and at most `most` per call."""
         left = n
         while left:
-            in_time = self.seconds / 4 / max(self.each(), 1e-12)
+            in_time = self.seconds / 4 / max(self.seconds_per_release(), 1e-12)
             at_once = max(1, int(min(left, most or left, in_time)))
             yield at_once
             left -= at_once
@@ -78,7 +78,7 @@ def affordable_budget(ask: Callable[[int], object], default: int) -> int | None:
         start = time.perf_counter()
         ask(n)
         pace.note(n, time.perf_counter() - start)
-    in_time = _DRAWING_SECONDS / max(pace.each(), 1e-12)
+    in_time = _DRAWING_SECONDS / max(pace.seconds_per_release(), 1e-12)
     return None if in_time >= default else max(TUNING.least_budget, int(in_time))
 
 

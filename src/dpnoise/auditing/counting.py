@@ -31,9 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpnoise.auditing.attacks import bounds
-from dpnoise.auditing.attacks.base import Attack, Count, Event, count, event_flags
-from dpnoise.auditing.attacks.bounds import BoundEstimator, Claim
+from dpnoise.auditing.attacks import certified_bounds
+from dpnoise.auditing.attacks.base import Attack, Event, EventCount, count_event, event_flags
+from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
 from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.report import Finding
 from dpnoise.auditing.targets.mechanisms import Data, Pair
@@ -63,12 +63,15 @@ class Candidate:
     event: Event
     data: Pair
     shown: tuple[float | str, float | str]  # The data sets as a report shows them.
-    counts: tuple[Count, Count] = (Count(0, 0), Count(0, 0))  # At the two data sets.
+    counts: tuple[EventCount, EventCount] = (
+        EventCount(0, 0),
+        EventCount(0, 0),
+    )  # At the two data sets.
     finder: Attack | None = None  # The attack that may choose its event again.
 
     def count_in(self, releases: Mapping[Data, Releases]) -> "Candidate":
         """Return the candidate with its counts in releases of both data sets."""
-        at0, at1 = (count(self.event, releases[data]) for data in self.data)
+        at0, at1 = (count_event(self.event, releases[data]) for data in self.data)
         return replace(self, counts=(at0, at1))
 
     def expected_bound(self, estimator: BoundEstimator) -> float:
@@ -109,7 +112,7 @@ def count_events(
             check_calls(name, [(call.hits, call.trials) for call in seen.calls[side]])
     counted = []
     for candidate, seen in zip(candidates, counts, strict=True):
-        at0, at1 = (sum(calls, Count(0, 0)) for calls in seen.calls)
+        at0, at1 = (sum(calls, EventCount(0, 0)) for calls in seen.calls)
         swapped = candidate.data[0] is not first[0]
         counted.append(replace(candidate, counts=(at1, at0) if swapped else (at0, at1)))
     return counted
@@ -119,11 +122,11 @@ class _Counts:
     """Counts of an event in each call for either data set, and the flags of its first trials."""
 
     def __init__(self) -> None:
-        self.calls: tuple[list[Count], ...] = ([], [])
+        self.calls: tuple[list[EventCount], ...] = ([], [])
         self.tested_flags: tuple[list[Flags], ...] = ([], [])
 
     def add(self, side: int, flags: Flags) -> None:
-        self.calls[side].append(Count(int(np.count_nonzero(flags)), len(flags)))
+        self.calls[side].append(EventCount(int(np.count_nonzero(flags)), len(flags)))
         if sum(map(len, self.tested_flags[side])) < TUNING.independence_trials:
             self.tested_flags[side].append(flags)
 
@@ -162,14 +165,14 @@ def certify(
     """Return the finding that an event's counts certify; `tossed`: a coin divided the trials."""
     claim, (at0, at1), k = options.claim, candidate.counts, candidate.event.releases
     by_ratio = tossed and claim.is_ratio and k == 1
-    each = error * (1 - bounds.TOSSED if by_ratio else 1) / 2
-    low = bounds.lower_limit(at0.hits, at0.trials, each)
-    high = bounds.upper_limit(at1.hits, at1.trials, each)
-    certified = claim.certified(low, high, k)
-    epsilon = bounds.epsilon_of(low, high, delta=claim.delta, releases=k)
+    each = error * (1 - certified_bounds.TOSSED if by_ratio else 1) / 2
+    low = certified_bounds.lower_limit(at0.hits, at0.trials, each)
+    high = certified_bounds.upper_limit(at1.hits, at1.trials, each)
+    certified = claim.certified_bound(low, high, k)
+    epsilon = certified_bounds.epsilon_of(low, high, delta=claim.delta, releases=k)
     if by_ratio:
         counts = at0.hits, at0.trials, at1.hits, at1.trials
-        certified = epsilon = bounds.tossed_epsilon(*counts, error=error)
+        certified = epsilon = certified_bounds.tossed_epsilon(*counts, error=error)
     return Finding(
         attack=candidate.attack,
         access=candidate.access,
@@ -194,9 +197,9 @@ def certify(
 def ceiling(claim: Claim, trials: int, error: float, *, tossed: bool = False) -> float:
     """Return the largest possible bound: of an event that separates the data sets perfectly."""
     if tossed:
-        return bounds.tossed_epsilon(trials, trials, 0, trials, error=error)
-    low = bounds.lower_limit(trials, trials, error / 2)
-    return claim.certified(low, bounds.upper_limit(0, trials, error / 2))
+        return certified_bounds.tossed_epsilon(trials, trials, 0, trials, error=error)
+    low = certified_bounds.lower_limit(trials, trials, error / 2)
+    return claim.certified_bound(low, certified_bounds.upper_limit(0, trials, error / 2))
 
 
 def needed_trials(

@@ -8,14 +8,14 @@ from functools import cached_property
 from typing import Any
 
 import dpnoise.auditing.attacks
-from dpnoise.auditing.attacks.base import Attack, silent
-from dpnoise.auditing.attacks.bounds import EPSILON, Claim, claim_of, gaussian_claim
+from dpnoise.auditing.attacks.base import Attack, ignore_progress
+from dpnoise.auditing.attacks.certified_bounds import EPSILON, Claim, claim_of, gaussian_claim
 from dpnoise.auditing.neighbours import ROWS, WHOLE, check_pairs
 from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
 from dpnoise.auditing.report import Finding, Report, versions
 from dpnoise.auditing.targets.target import installed_version
 from dpnoise.auditing.tuning import TUNING
-from dpnoise.auditing.wording import number
+from dpnoise.auditing.wording import format_value
 from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -24,7 +24,7 @@ from dpnoise.core.errors import (
     check_positive,
     check_probability,
     reject,
-    unknown,
+    unknown_name_error,
 )
 
 Progress = Callable[[float, str], object]
@@ -57,8 +57,8 @@ class AuditOptions:
     scale: float | None = None
     time_limit: float = 60.0
     seed: int | None = None
-    progress: Progress = silent
-    watch: Watch = silent
+    progress: Progress = ignore_progress
+    watch: Watch = ignore_progress
 
     def __post_init__(self) -> None:
         for flag in ("curve", "one_by_one", "boosting"):
@@ -157,12 +157,12 @@ def _shell_command(
         words += ["--attack", attack]
     whole = settings.get("pairs") == WHOLE
     for pair in settings.pop("pairs", []) if not whole else []:
-        words += ["--pair", ",".join(map(number, pair))]
+        words += ["--pair", ",".join(map(format_value, pair))]
     if neighbours is not None:
         words += ["--neighbours", neighbours]
     for key, value in settings.items():
         option = "--whole" if key == "pairs" else f"--{key.replace('_', '-')}"
-        shown = number(value) if isinstance(value, float) else str(value)
+        shown = format_value(value) if isinstance(value, float) else str(value)
         words += [option] if value is True or key == "pairs" else [option, shown]
     return shlex.join(words)
 
@@ -181,7 +181,7 @@ def _check_attack(requested: str | Attack) -> Attack:
     if isinstance(requested, str) and requested in SIDE_CHANNEL_CHECKS:
         reject("attacks", requested, "be an attack; every audit runs this side-channel check")
     if isinstance(requested, str) and requested not in known:
-        raise unknown("attack", requested, known)
+        raise unknown_name_error("attack", requested, known)
     attack = known[requested]() if isinstance(requested, str) else requested
     if not isinstance(attack, Attack):
         raise ArgumentTypeError(f"attacks must be names or attacks, got {attack!r}.")

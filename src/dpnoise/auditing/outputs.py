@@ -26,9 +26,9 @@ from dpnoise.auditing.targets.mechanisms import Data
 from dpnoise.auditing.targets.target import TargetError, function_of, run_command
 from dpnoise.core import strict_json
 from dpnoise.core.arrays import Floats
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, shown
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, short_repr
 from dpnoise.core.parallel import cores, run_in_parallel
-from dpnoise.core.safe_text import shortened
+from dpnoise.core.safe_text import shorten
 
 Outputs = Data  # Outputs of any type: the code checks their attributes.
 
@@ -48,7 +48,7 @@ _LONGEST_TEXT: Final = 40  # Characters of a text in an event's words.
 _ACCEPTED: Final = "a number, a text, None, or tuples, lists and arrays of these"
 
 
-class Source:
+class OutputSource:
     """Draws rows of outputs from a mechanism, chunk by chunk.
 
     A mechanism is a function (data, n) -> n outputs, "module:attribute", or a command as a list of
@@ -218,7 +218,7 @@ class Encoder:
         k = round(code - _FIRST_CODE) if abs(code) < len(self._coded) else -1
         if k < 0 or k + _FIRST_CODE != code:
             return None
-        return shortened(shown(self._coded[k]), _LONGEST_TEXT)
+        return shorten(short_repr(self._coded[k]), _LONGEST_TEXT)
 
     def close(self) -> None:
         """Encode all parts not seen so far with one code from now on."""

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dpnoise.auditing.wording import at_least, duration, number, percent, used_as_if
+from dpnoise.auditing.wording import bound_text, duration, format_value, percent, used_as_if
 from dpnoise.core import html
-from dpnoise.core.safe_text import shortened
+from dpnoise.core.safe_text import shorten
 
 Data = dict[str, Any]
 Drawing = dict[str, object]
@@ -23,18 +23,18 @@ _CHANCE_OUTPUTS: Final = 10  # Outputs in a column that may be there by chance.
 _LARGEST_EPSILON: Final = 10.0  # Above this epsilon the factor exp(epsilon) is not shown.
 
 
-def render(report: Data) -> str:
+def render_audit_page(report: Data) -> str:
     """Return the page of one report, in the form of `Report.to_dict()`."""
     strongest, others = _sort_findings(report["findings"])
-    at_delta = f"at delta {number(report['delta'])}"
-    with_sensitivity = f"{at_delta} and sensitivity {number(report['sensitivity'])}"
+    at_delta = f"at delta {format_value(report['delta'])}"
+    with_sensitivity = f"{at_delta} and sensitivity {format_value(report['sensitivity'])}"
     claimed, bound = report["claimed"], report["certified"]
     kind = "broken" if report["broken"] else "calm"
     rows = [
-        Bar("Used as if", number(claimed), claimed, "claim"),
-        Bar("Certified", f"at least {at_least(bound, claimed)}", bound, kind, mark=claimed),
+        ChartBar("Used as if", format_value(claimed), claimed, "claim"),
+        ChartBar("Certified", f"at least {bound_text(bound, claimed)}", bound, kind, mark=claimed),
     ]
-    return html.render(
+    return html.render_template(
         "dpnoise.auditing/page.html",
         title=f"Audit of {report['target']}: {_state(report)}",
         report=report,
@@ -58,9 +58,9 @@ def render_comparison(reports: Sequence[Data], not_audited: Mapping[str, str]) -
     """
     ordered = sorted(reports, key=lambda report: report["certified"] / report["claimed"])[::-1]
     bars = [
-        Bar(
+        ChartBar(
             report["target"],
-            f"{at_least(report['certified'], report['claimed'])}, {_state(report)}",
+            f"{bound_text(report['certified'], report['claimed'])}, {_state(report)}",
             report["certified"],
             "broken" if report["broken"] else "calm",
             mark=report["claimed"],
@@ -69,7 +69,7 @@ def render_comparison(reports: Sequence[Data], not_audited: Mapping[str, str]) -
     ]
     # Attacks rely on a library's roundings, which may depend on the machine.
     machines = {report["versions"].get("machine", "a machine not named") for report in ordered}
-    return html.render(
+    return html.render_template(
         "dpnoise.auditing/comparison.html",
         title=f"Audit of {len(ordered)} targets",
         broken=sum(report["broken"] for report in ordered),
@@ -98,11 +98,11 @@ def _sort_findings(findings: list[Data]) -> tuple[list[Data], list[Data]]:
 def _describe(report: Data, finding: Data) -> Data:
     """Format the values, the counts and the bound of a finding for the page."""
     k = finding["releases"]
-    bound = at_least(finding["certified"], report["claimed"])
+    bound = bound_text(finding["certified"], report["claimed"])
     return {
         **finding,
-        "value0": number(finding["value0"]),
-        "value1": number(finding["value1"]),
+        "value0": format_value(finding["value0"]),
+        "value1": format_value(finding["value1"]),
         "counted0": _format_count(finding["hits0"], finding["trials0"]),
         "counted1": _format_count(finding["hits1"], finding["trials1"]),
         "bound": f"at least {bound}" + ("" if k == 1 else f" for each of {k} releases"),
@@ -120,7 +120,7 @@ def _draw(report: Data, findings: list[Data]) -> list[Data]:
     for finding in findings:
         description = _describe(report, finding)
         bars = [
-            Bar(
+            ChartBar(
                 f"At value {description[f'value{i}']}",
                 description[f"counted{i}"],
                 share,
@@ -149,7 +149,7 @@ def _outputs(report: Data, finding: Data) -> Data | None:
     if not any(max(pair) > 2 * allowed * (min(pair) + _CHANCE_OUTPUTS) for pair in pairs):
         return None
     readable = report["kind"] == "epsilon" and report["claimed"] <= _LARGEST_EPSILON
-    bits = last_bits(evidence, finding["value0"], finding["value1"])
+    bits = draw_last_bits(evidence, finding["value0"], finding["value1"])
     return {**bits, "allowed": f"{allowed:.3g}" if readable else None}
 
 
@@ -160,7 +160,11 @@ def _limits(reports: Sequence[Data]) -> Data | None:
     if trials <= 1:
         return None
     highest = max(reports, key=lambda report: report["ceiling"])
-    return {"trials": trials, "kind": highest["kind"], "ceiling": at_least(highest["ceiling"])}
+    return {
+        "trials": trials,
+        "kind": highest["kind"],
+        "ceiling": bound_text(highest["ceiling"]),
+    }
 
 
 def _state(result: Data) -> str:
@@ -182,7 +186,7 @@ def _format_times(hits: int) -> str:
 
 # Functions that the templates format numbers with.
 _WORDING: Final = {
-    "at_least": at_least, "duration": duration, "number": number, "times": _format_times,
+    "at_least": bound_text, "duration": duration, "number": format_value, "times": _format_times,
     "used_as_if": used_as_if,
 }  # fmt: skip
 
@@ -191,7 +195,7 @@ _WORDING: Final = {
 
 
 @dataclass(frozen=True)
-class Bar:
+class ChartBar:
     """One bar of a chart; `kind` is the class of its colour in the style sheet."""
 
     label: str
@@ -201,13 +205,13 @@ class Bar:
     mark: float | None = None
 
 
-def bar_chart(title: str, rows: Sequence[Bar], *, full: float | None = None) -> Drawing:
+def bar_chart(title: str, rows: Sequence[ChartBar], *, full: float | None = None) -> Drawing:
     """Return horizontal bars; `full` is the length that fills the page, by default the longest."""
     lengths = [x for row in rows for x in (row.length, row.mark or 0.0) if math.isfinite(x)]
     longest = (max(lengths, default=0.0) if full is None else full) or 1.0
     drawn = [
         {
-            "label": shortened(row.label, _LINE),
+            "label": shorten(row.label, _LINE),
             "says": row.says,
             "kind": row.kind,
             "width": min(1.0, row.length / longest) if row.length > 0 else None,
@@ -230,13 +234,13 @@ def certified_curve(points: Sequence[Sequence[float]]) -> Drawing | None:
         return None
     largest_delta, last_epsilon = positive[0][1], positive[-1][0]
     return {
-        "delta": at_least(largest_delta),
-        "epsilon": at_least(last_epsilon),
+        "delta": bound_text(largest_delta),
+        "epsilon": bound_text(last_epsilon),
         "columns": [delta / largest_delta for _, delta in positive],
     }
 
 
-def last_bits(evidence: dict[str, list[int]], value0: str, value1: str) -> Drawing:
+def draw_last_bits(evidence: dict[str, list[int]], value0: str, value1: str) -> Drawing:
     """Return a histogram of the exponent of the last set bit, at either value."""
     columns, folded = _columns(evidence)
     totals = [sum(column[i] for column in columns) or 1 for i in (1, 2)]
@@ -246,7 +250,7 @@ def last_bits(evidence: dict[str, list[int]], value0: str, value1: str) -> Drawi
     return {
         "words": f"Upward at {value0}: most often 2^{often0}. Downward at {value1}: most often "
         f"2^{often1}.",
-        "labels": [shortened(value, _LINE - len("At value ")) for value in (value0, value1)],
+        "labels": [shorten(value, _LINE - len("At value ")) for value in (value0, value1)],
         "exponents": [column[0] for column in columns],
         "shares": [(up / most, down / most) for up, down in shares],
         "folded": folded,

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpnoise.auditing.targets.adapters import ReleaseFunction
-from dpnoise.auditing.targets.target import Releases, Target, TargetError, named
+from dpnoise.auditing.targets.target import Releases, Target, TargetError, make_target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import DpnoiseError, check_integer
 from dpnoise.core.safe_text import percent_beside
@@ -37,7 +37,7 @@ _Result = TypeVar("_Result")
 # Kinds of messages from a child: any number of messages, then its result or an error.
 _MESSAGE, _RESULT, _ERROR = "message", "result", "error"
 
-# The p-value below which `timed` and `phased` report a problem.
+# The p-value below which `check_timing` and `check_stored_noise` report a problem.
 FALSE_ALARM: Final = 1e-6
 # Least share of pairs, in every repeat, in which the slower kind of release must be slower. A
 # stored Gaussian gives 0.7 and more.
@@ -82,7 +82,7 @@ class Observation:
     measured: dict[str, float] = field(default_factory=dict)
 
 
-def forked(
+def check_forks(
     target: Target, value: float = 0.0, *, children: int = 3, n: int = 64, timeout_s: float = 60.0
 ) -> Observation:
     """Check whether several forked children draw the same releases.
@@ -104,10 +104,10 @@ def forked(
 
     Examples
     --------
-    >>> from dpnoise.auditing.targets import named
-    >>> forked(named("numpy.laplace")).words
+    >>> from dpnoise.auditing.targets import make_target
+    >>> check_forks(make_target("numpy.laplace")).words
     'All 3 children drew the same 64 releases.'
-    >>> forked(named("dpnoise.release")).words
+    >>> check_forks(make_target("dpnoise.release")).words
     'No two of 3 children drew the same 64 releases.'
     """
     count = check_integer("children", children, least=2)
@@ -189,7 +189,7 @@ def program_of(name: str, value: float = 0.0, n: int = 64) -> str:
     return f"from dpnoise.auditing import targets; print({target}({value!r}, {n}).tolist())"
 
 
-def restarted(program: str, *, timeout_s: float = 300.0) -> Observation:
+def check_restarts(program: str, *, timeout_s: float = 300.0) -> Observation:
     """Check for a fixed seed: a program that prints the same in two fresh interpreters.
 
     Parameters
@@ -202,9 +202,9 @@ def restarted(program: str, *, timeout_s: float = 300.0) -> Observation:
 
     Examples
     --------
-    >>> restarted("import random; random.seed(7); print(random.gauss(0, 1))").found
+    >>> check_restarts("import random; random.seed(7); print(random.gauss(0, 1))").found
     True
-    >>> restarted("import random; print([random.gauss(0, 1) for _ in range(9)])").found
+    >>> check_restarts("import random; print([random.gauss(0, 1) for _ in range(9)])").found
     False
     """
     first, second = (_output_of(program, timeout_s) for _ in range(2))
@@ -229,7 +229,7 @@ def _output_of(program: str, timeout_s: float) -> str:
     return run.stdout
 
 
-def timed(
+def check_timing(
     target: Target, value: float = 0.0, *, n: int = 10_000, clock: Clock = time.perf_counter_ns
 ) -> Observation:
     """Check whether the time of a release depends on the size of its noise.
@@ -271,7 +271,7 @@ def timed(
     return Observation("timed", found, words, measured)
 
 
-def phased(
+def check_stored_noise(
     target: Target, value: float = 0.0, *, n: int = 10_000, clock: Clock = time.perf_counter_ns
 ) -> Observation:
     """Check whether calls are slow and fast in turn: Gaussians made in pairs, one kept in store.
@@ -279,8 +279,8 @@ def phased(
     A busy machine may be slow and fast in turn as well. So chance decides which releases are the
     odd ones. Before each timed release, a coin chooses one more call: of the target, or of a
     control that stores nothing, NumPy's Laplace noise. Disturbances of the clock are independent of
-    the coins, so the false-alarm rate holds for times of any kind, as in `timed`. The control is
-    timed in the same rounds, and split by the same coins.
+    the coins, so the false-alarm rate holds for times of any kind, as in `check_timing`. The
+    control is timed in the same rounds, and split by the same coins.
 
     The check finds a problem if three conditions hold:
 
@@ -293,7 +293,7 @@ def phased(
     Parameters
     ----------
     target, value, n, clock
-        As for `timed`.
+        As for `check_timing`.
     """
     measured = _compare_kinds(
         *_time_rounds(target, value, check_integer("n", n, least=1000), clock)
@@ -334,7 +334,7 @@ def _compare_times(times: Times, odd: Flags) -> tuple[float, float]:
 
 def _time_rounds(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, Times, Flags]:
     """Time n releases of a target and of the control, and flag the odd releases of the target."""
-    release, control = target.release, named("numpy.laplace").release
+    release, control = target.release, make_target("numpy.laplace").release
     times = np.empty((n, 3), dtype=np.int64)
     coins = np.frombuffer(os.urandom(n), dtype=np.uint8) % 2
     for _ in range(100):
@@ -385,28 +385,28 @@ _CHECKS: Final = (
         "generators with state, copied into each child: NumPy, random, PyDP",
         "known since fork; measured here",
         "numpy.laplace",
-        forked,
+        check_forks,
     ),
     SideChannelCheck(
         "restarted",
         "generators with a fixed seed",
         "known since seeds; measured here",
         "numpy.laplace",
-        lambda target: restarted(program_of(target.name)),
+        lambda target: check_restarts(program_of(target.name)),
     ),
     SideChannelCheck(
         "timed",
         "samplers that count or reject: diffprivlib's discrete ones, PyDP's",
         "Jin, McMurtry, Rubinstein and Ohrimenko 2022",
         "diffprivlib.GaussianDiscrete",
-        timed,
+        check_timing,
     ),
     SideChannelCheck(
         "phased",
         "Gaussians made in pairs: random.gauss, numpy.random.RandomState.normal",
         "Holohan and Braghin 2021, section 2.4",
         "random.gauss",
-        phased,
+        check_stored_noise,
     ),
 )
 SIDE_CHANNEL_CHECKS: Final = {check.name: check for check in _CHECKS}
@@ -426,13 +426,13 @@ def observations(
         return [_check_safely(partial(_compare_runs, target))]
     checks: list[Callable[[], Observation]] = [
         partial(_recover_state, limited),
-        partial(_check_time, timed, target, limited),
-        partial(_check_time, phased, target, limited),
-        partial(forked, target, timeout_s=min(time_limit, _FORK_SECONDS)),
+        partial(_check_time, check_timing, target, limited),
+        partial(_check_time, check_stored_noise, target, limited),
+        partial(check_forks, target, timeout_s=min(time_limit, _FORK_SECONDS)),
     ]
     if isinstance(argument, str):
         program = program_of(argument)
-        checks.append(partial(restarted, program, timeout_s=time_limit))
+        checks.append(partial(check_restarts, program, timeout_s=time_limit))
     return [_check_safely(check) for check in checks]
 
 

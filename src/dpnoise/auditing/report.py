@@ -14,7 +14,13 @@ import numpy as np
 
 from dpnoise.auditing import page
 from dpnoise.auditing.processes import Observation
-from dpnoise.auditing.wording import at_least, curve_words, duration, number, used_as_if
+from dpnoise.auditing.wording import (
+    bound_text,
+    curve_words,
+    duration,
+    format_value,
+    used_as_if,
+)
 from dpnoise.core import machine, strict_json
 from dpnoise.core.errors import ArgumentError, DpnoiseError
 
@@ -171,14 +177,14 @@ class Report:
     def verdict(self) -> str:
         """The finding of the audit in one sentence."""
         if self.broken:
-            bound = at_least(self.certified, self.claimed)
+            bound = bound_text(self.certified, self.claimed)
             return f"Broken: {self.kind} is at least {bound}, not {self.claimed:g}."
         if not self.findings:
             return "No attack was run: nothing is known."
         if not self.refutable:
             return (
                 f"Cannot be refuted with this many releases: they certify {self.kind} up to "
-                f"{at_least(self.ceiling)} at most."
+                f"{bound_text(self.ceiling)} at most."
             )
         return "Not broken by these attacks. This does not mean safe."
 
@@ -187,16 +193,16 @@ class Report:
         used = used_as_if(self.kind, self.claimed, self.delta)
         lines = [f"{f'{self.target} {self.version}'.rstrip()}, {used}", self.verdict]
         lines += [
-            f"  {finding.attack}: {self.kind} >= {at_least(finding.certified, self.claimed)}: "
+            f"  {finding.attack}: {self.kind} >= {bound_text(finding.certified, self.claimed)}: "
             f"{finding.event}. Seen {finding.hits0:,} times in {finding.trials0:,} at "
-            f"{number(finding.value0)}, {finding.hits1:,} in {finding.trials1:,} at "
-            f"{number(finding.value1)}."
+            f"{format_value(finding.value0)}, {finding.hits1:,} in {finding.trials1:,} at "
+            f"{format_value(finding.value1)}."
             for finding in self.findings
         ]
         lines += [f"certified curve: {words}" for words in [curve_words(self.curve)] if words]
         lines.append(
             f"confidence {self.confidence:g}, {self.releases:,} releases, of which nothing above "
-            f"{self.kind} {at_least(self.ceiling)} can be certified; {duration(self.seconds)}"
+            f"{self.kind} {bound_text(self.ceiling)} can be certified; {duration(self.seconds)}"
         )
         lines.append(f"again: {self.command}")
         return "\n".join(lines)
@@ -240,7 +246,7 @@ class Report:
 
     def to_html(self, path: str | PathLike[str]) -> None:
         """Write the report as one self-contained HTML page."""
-        Path(path).write_text(page.render(self.to_dict()), encoding="utf-8")
+        Path(path).write_text(page.render_audit_page(self.to_dict()), encoding="utf-8")
 
 
 def _delta(finding: Finding, epsilon: float) -> float:
@@ -276,6 +282,6 @@ def versions(package: str | None = None, package_version: str = "") -> dict[str,
         "python": platform.python_version(),
         "dpnoise": version("dpnoise"),
         "numpy": np.__version__,
-        "machine": machine.described(),
+        "machine": machine.describe_machine(),
         **({package: package_version} if package and package_version else {}),
     }

@@ -5,23 +5,23 @@ from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Context
 
 
-def number(x: float | str) -> str:
+def format_value(x: float | str) -> str:
     """Format a value or a claim in full; return a text unchanged.
 
-    >>> number(1.0), number(0.1), number(2.0**60)
+    >>> format_value(1.0), format_value(0.1), format_value(2.0**60)
     ('1', '0.1', '1.152921504606847e+18')
     """
     return x if isinstance(x, str) else repr(float(x)).removesuffix(".0")
 
 
-def at_least(epsilon: float, claimed: float = 0.0) -> str:
+def bound_text(epsilon: float, claimed: float = 0.0) -> str:
     """Format a lower bound, rounded down: rounded up it would not be certified.
 
     It has three digits, or more if the rounded bound would not exceed a claim that it exceeds.
 
-    >>> at_least(7.1999), at_least(0.3), at_least(0.0), at_least(float("inf"))
+    >>> bound_text(7.1999), bound_text(0.3), bound_text(0.0), bound_text(float("inf"))
     ('7.19', '0.3', '0', 'infinity')
-    >>> at_least(1.00042), at_least(1.00042, claimed=1.0)
+    >>> bound_text(1.00042), bound_text(1.00042, claimed=1.0)
     ('1', '1.0004')
     """
     if math.isinf(epsilon):
@@ -53,7 +53,7 @@ def curve_words(points: Sequence[Sequence[float]]) -> str:
     if not seen:
         return ""
     parts = [
-        f"{at_least(delta)} at {at_least(epsilon)}"
+        f"{bound_text(delta)} at {bound_text(epsilon)}"
         for epsilon, delta in seen[:: 1 + len(seen) // 4]
     ]
     return f"delta, by epsilon, is at least {', '.join(parts)}"

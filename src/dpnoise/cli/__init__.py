@@ -15,6 +15,7 @@ Commands write to a temporary file and rename it, so that no incomplete file rem
 import argparse
 import os
 import re
+import shlex
 import signal
 import sys
 import threading
@@ -35,15 +36,6 @@ from dpnoise.core.errors import ArgumentError, ArgumentTypeError, DpnoiseError
 
 _ERROR, _BUG, _INTERRUPTED, _UNREAD = 2, 70, 130, 141
 # Advice in errors of the library, which names Python's arguments, and the options instead.
-_OPTIONS: Final = {
-    'missing="drop"': "--missing drop",
-    'delimiter=";"': "--delimiter ';'",
-    'table="people"': "--table people",
-    "edges=[0, 10000, 20000]": "--edges 0,10000,20000",
-    "value: lower and upper": "value: --lower and --upper",
-    'groups={"city": ["cork", "dublin"]}': "--group-by city=cork,dublin",
-    "claimed: delta=1e-6": "claimed: --delta 1e-6",
-}
 # Signals that ask a process to end, if the system has them. SIGKILL cannot be handled.
 _ENDING: Final = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 # An argument with its value, in a rule such as "be below upper=0.0".
@@ -109,15 +101,22 @@ def _describe(error: Exception, typed: Collection[str]) -> str:
         option = option_for(match[1])
         return f"{option} " if option != match[1] else match[0]
 
-    message = str(error)
-    violation = error.violation if isinstance(error, ArgumentError | ArgumentTypeError) else None
-    if violation is not None:
-        argument = option_for(violation.argument)
-        rule = _ARGUMENT.sub(name_option, violation.rule)
-        message = str(violation._replace(argument=argument, rule=rule))
-    for advice, option in _OPTIONS.items():
-        message = message.replace(advice, option)
-    return message
+    if not isinstance(error, ArgumentError | ArgumentTypeError):
+        return str(error)
+    violation = error.violation
+    if violation is None:
+        return error.recommend(_write_option)
+    argument = option_for(violation.argument)
+    rule = _ARGUMENT.sub(name_option, violation.rule)
+    return str(violation._replace(argument=argument, rule=rule))
+
+
+def _write_option(argument: str, value: object) -> str:
+    """Return an argument of Python and its value as an option."""
+    if isinstance(value, dict):  # The groups of columns.
+        return " ".join(f"--group-by {name}={','.join(keys)}" for name, keys in value.items())
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return f"--{argument.replace('_', '-')} {shlex.quote(text)}"
 
 
 class _EndedError(SystemExit):

@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from dpnoise.auditing import targets
-from dpnoise.auditing.wording import at_least, used_as_if
+from dpnoise.auditing.wording import bound_text, used_as_if
 from dpnoise.cli.terminal import Command, Option, progress_bar
 from dpnoise.core import strict_json
-from dpnoise.core.errors import check_probability, reject, unknown
-from dpnoise.core.safe_text import shown
+from dpnoise.core.errors import check_probability, reject, unknown_name_error
+from dpnoise.core.safe_text import escape_text
 
 if TYPE_CHECKING:
-    from dpnoise.auditing.attacks.base import Attack, Count, Outcome
+    from dpnoise.auditing.attacks.base import Attack, EventCount, Outcome
     from dpnoise.auditing.processes import SideChannelCheck
 
 
@@ -36,7 +36,7 @@ def _attack(arguments: argparse.Namespace) -> None:
     elif arguments.name in ATTACKS:
         lines = _run(ATTACKS[arguments.name](), arguments, claims)
     else:
-        raise unknown("attack", arguments.name, [*ATTACKS, *SIDE_CHANNEL_CHECKS])
+        raise unknown_name_error("attack", arguments.name, [*ATTACKS, *SIDE_CHANNEL_CHECKS])
     print("\n".join(lines))  # noqa: T201 - this is the command line
 
 
@@ -44,7 +44,7 @@ def _target(name: str, claims: dict[str, float]) -> targets.Target:
     """Return a target by name, or a function, which is assumed to add Laplace noise."""
     if ":" in name:
         return targets.resolve(name, claims["epsilon"], 0.0, claims["sensitivity"])
-    return targets.named(name, **claims)
+    return targets.make_target(name, **claims)
 
 
 def _list(
@@ -69,7 +69,7 @@ def _check_side_channel(
         return [strict_json.dumps(asdict(observation))]
     result = "FOUND" if observation.found else "not found, which proves nothing"
     lines = f"{check.name}, {target.name} {target.version}: {result}", f"  {observation.words}"
-    return list(map(shown, lines))
+    return list(map(escape_text, lines))
 
 
 def _run(attack: "Attack", arguments: argparse.Namespace, claims: dict[str, float]) -> list[str]:
@@ -98,7 +98,7 @@ def _run(attack: "Attack", arguments: argparse.Namespace, claims: dict[str, floa
         f"  placebo    {_interval_text(outcome.placebo_advantage)}, with both values equal",
         f"  {_verdict(outcome, certified, arguments.epsilon)}",
     ]
-    return list(map(shown, lines))
+    return list(map(escape_text, lines))
 
 
 def _verdict(outcome: "Outcome", certified: float, epsilon: float) -> str:
@@ -109,10 +109,10 @@ def _verdict(outcome: "Outcome", certified: float, epsilon: float) -> str:
     if not outcome.applies:
         return "concluded  nothing, for the reason above"
     verdict = "BROKEN" if certified > epsilon else "not broken by this attack, which proves nothing"
-    return f"certified  epsilon >= {at_least(certified, epsilon)}: {verdict}"
+    return f"certified  epsilon >= {bound_text(certified, epsilon)}: {verdict}"
 
 
-def _count_text(count: "Count") -> str:
+def _count_text(count: "EventCount") -> str:
     return f"{count.hits:,} of {count.trials:,}, {count.rate:.2%}"
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import dpnoise
 from dpnoise.auditing import targets
-from dpnoise.auditing.wording import at_least, curve_words, used_as_if
+from dpnoise.auditing.wording import bound_text, curve_words, used_as_if
 from dpnoise.cli import terminal
-from dpnoise.cli.files import check_targets, file_name, replace_when_complete
+from dpnoise.cli.output_files import check_targets, file_name, replace_when_complete
 from dpnoise.cli.terminal import Command, Option
 from dpnoise.core.errors import ArgumentError, MissingExtraError, import_extra
-from dpnoise.core.safe_text import shortened, shown
+from dpnoise.core.safe_text import escape_text, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,7 +112,7 @@ def _audit(arguments: argparse.Namespace) -> int:
             if path is not None:
                 write(path)
     for path in filter(None, paths):
-        console.print(f"Written to {shown(path)}.")
+        console.print(f"Written to {escape_text(path)}.")
     unknown = [audited.target for audited in reports if not audited.findings]
     for name in unknown:
         terminal.complain(f"No attack could be run against {name}: nothing is known.")
@@ -203,10 +203,10 @@ def _audit_all(
             reports.append(_audit_target(name, target_arguments, console))
         except MissingExtraError as error:
             not_audited[name] = str(error)
-            console.print(shown(f"{name}: {error}"), style="dim")
+            console.print(escape_text(f"{name}: {error}"), style="dim")
         except targets.TargetError as error:
             failed = True
-            console.print(shown(f"{name}: {error}"), style="red")
+            console.print(escape_text(f"{name}: {error}"), style="red")
         else:
             console.print(f"{name}: {reports[-1].verdict}")
     return reports, not_audited, failed
@@ -220,11 +220,11 @@ def _show_live(name: str, claimed: float, console: "Console") -> Iterator[tuple[
         return
     bar = terminal.bar_on(console)
     group = import_extra("rich.console", "cli").Group
-    task = bar.add_task(shown(name), total=1.0)
+    task = bar.add_task(escape_text(name), total=1.0)
     with import_extra("rich.live", "cli").Live(bar, console=console, transient=True) as live:
 
         def progress(part: float, doing: str) -> None:
-            bar.update(task, completed=part, description=shown(f"{name}: {doing}"))
+            bar.update(task, completed=part, description=escape_text(f"{name}: {doing}"))
 
         def watch(findings: "list[Finding]") -> None:
             live.update(group(bar, _table(findings, claimed, console.width)))
@@ -234,7 +234,7 @@ def _show_live(name: str, claimed: float, console: "Console") -> Iterator[tuple[
 
 def _show(report: "Report", console: "Console") -> None:
     used = used_as_if(report.kind, report.claimed, report.delta)
-    target = shown(f"{report.target} {report.version}".rstrip())
+    target = escape_text(f"{report.target} {report.version}".rstrip())
     console.print(terminal.prose(f"{target}, {used}"))
     verdict = terminal.prose(report.verdict)
     console.print(f"{verdict}\n", style="bold red" if report.broken else "bold")
@@ -243,18 +243,18 @@ def _show(report: "Report", console: "Console") -> None:
     )
     for observation in report.observations:
         mark = "!" if observation.found else " "
-        console.print(terminal.prose(shown(f"{mark} {observation.words}"), hanging=2))
+        console.print(terminal.prose(escape_text(f"{mark} {observation.words}"), hanging=2))
     for name, reason in report.skipped.items():
-        console.print(terminal.prose(shown(f"  {name} was not run: {reason}"), hanging=2))
+        console.print(terminal.prose(escape_text(f"  {name} was not run: {reason}"), hanging=2))
     curve = curve_words(report.curve)
     if curve:
         console.print(f"\n{terminal.prose(f'The certified curve: {curve}.')}")
     measured = (
         f"confidence {report.confidence:g}, {report.releases:,} releases, "
         f"{report.seconds:.1f} s, of which nothing above {report.kind} "
-        f"{at_least(report.ceiling)} can be certified. {report.method}"
+        f"{bound_text(report.ceiling)} can be certified. {report.method}"
     )
-    console.print(f"\n{terminal.prose(measured)}\nAgain: {shown(report.command)}")
+    console.print(f"\n{terminal.prose(measured)}\nAgain: {escape_text(report.command)}")
 
 
 def _table(
@@ -264,7 +264,7 @@ def _table(
     rows = [
         (
             finding.attack,
-            at_least(finding.certified, claimed),
+            bound_text(finding.certified, claimed),
             f"{_value(finding.value0)}: {finding.hits0 / finding.trials0:.2%}",
             f"{_value(finding.value1)}: {finding.hits1 / finding.trials1:.2%}",
             finding.event,
@@ -272,11 +272,11 @@ def _table(
         for finding in findings
     ]
     styles = ["red" if finding.broken else None for finding in findings]
-    return terminal.table(titles, rows, width, folded=4, styles=styles)
+    return terminal.format_table(titles, rows, width, folded=4, styles=styles)
 
 
 def _value(value: float | str) -> str:
-    return shortened(value, _LONGEST) if isinstance(value, str) else f"{value:g}"
+    return shorten(value, _LONGEST) if isinstance(value, str) else f"{value:g}"
 
 
 def _compare(reports: "list[Report]", not_audited: dict[str, str], console: "Console") -> None:
@@ -286,13 +286,13 @@ def _compare(reports: "list[Report]", not_audited: dict[str, str], console: "Con
     for report in reports:
         worst = report.findings[0].attack if report.findings else "none was run"
         console.print(
-            f"{shown(report.target):29}{shown(report.version):11}{report.claimed:>6g}"
-            f"{at_least(report.certified, report.claimed):>10}"
-            f"{at_least(report.ceiling):>8}  {worst}",
+            f"{escape_text(report.target):29}{escape_text(report.version):11}{report.claimed:>6g}"
+            f"{bound_text(report.certified, report.claimed):>10}"
+            f"{bound_text(report.ceiling):>8}  {worst}",
             style="red" if report.broken else None,
         )
     for name, reason in not_audited.items():
-        console.print(shown(f"{name:29}not audited: {reason}"), style="dim")
+        console.print(escape_text(f"{name:29}not audited: {reason}"), style="dim")
 
 
 AUDIT: Final = Command(

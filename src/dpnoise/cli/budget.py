@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dpnoise.cli import terminal
-from dpnoise.cli.files import file_name
+from dpnoise.cli.output_files import file_name
 from dpnoise.cli.terminal import Command, Option, Run
 from dpnoise.core import strict_json
 from dpnoise.core.errors import ArgumentError, BudgetError, import_extra
-from dpnoise.core.safe_text import shortened, shown
+from dpnoise.core.safe_text import escape_text, shorten
 from dpnoise.statistics.bounds import ADD_REMOVE, NEIGHBOURS
 from dpnoise.statistics.digits import number_of, written_down, written_up
 from dpnoise.statistics.ledger import Amount, Entry, Ledger, create_ledger, mend_ledger, open_ledger
@@ -48,7 +48,7 @@ def _spend(arguments: argparse.Namespace) -> None:
     receipt = ledger.spend(amount, note=arguments.note)
     console = terminal.console(soft_wrap=True)
     console.print(
-        f"Spent {ledger.words(amount)} on {shown(arguments.note)}: entry {receipt.entry}."
+        f"Spent {ledger.words(amount)} on {escape_text(arguments.note)}: entry {receipt.entry}."
     )
     console.print(f"Left: {receipt.left}. {open_ledger(arguments.file).worth()}")
 
@@ -57,7 +57,7 @@ def _mend(arguments: argparse.Namespace) -> None:
     size = mend_ledger(arguments.file)
     console = terminal.console(soft_wrap=True)
     if not size:
-        console.print(f"There is nothing to mend in {shown(arguments.file)}.")
+        console.print(f"There is nothing to mend in {escape_text(arguments.file)}.")
         return
     console.print(
         f"Took away {size} bytes of a line that was cut short. If a crash did so, no noise was "
@@ -75,7 +75,7 @@ def _show(arguments: argparse.Namespace) -> None:
     _show_ledger(ledger)
     if payment is not None:
         console = terminal.console(soft_wrap=True)
-        console.print(f"{shown(arguments.record)} was paid for by entry {payment.number}.")
+        console.print(f"{escape_text(arguments.record)} was paid for by entry {payment.number}.")
 
 
 def _record(path: Path) -> dict[str, object]:
@@ -94,7 +94,7 @@ def _record(path: Path) -> dict[str, object]:
 def _show_ledger(ledger: Ledger) -> None:
     console = terminal.console(soft_wrap=True)
     terms = ledger.terms
-    name, unit = (shortened(shown(text), _LONGEST_NAME) for text in (terms.name, terms.unit))
+    name, unit = (shorten(escape_text(text), _LONGEST_NAME) for text in (terms.name, terms.unit))
     console.print(f"{name}: {unit}, {_NEIGHBOUR_WORDS.get(terms.neighbours, terms.neighbours)}\n")
     total, spent, left = terms.total, ledger.spent, ledger.left
     console.print(_meter(terms.metric, (total.main, spent.main, left.main), console.width))
@@ -104,10 +104,10 @@ def _show_ledger(ledger: Ledger) -> None:
         console.print()
         titles, rows = _rows(ledger)
         terminal.print_table(
-            console, terminal.table(titles, rows, console.width, folded=len(titles) - 1)
+            console, terminal.format_table(titles, rows, console.width, folded=len(titles) - 1)
         )
     console.print(f"\n{ledger.worth()}")
-    console.print(f"Head {ledger.head[:_SHORT_HEAD]}, in {shown(ledger.path)}.")
+    console.print(f"Head {ledger.head[:_SHORT_HEAD]}, in {escape_text(ledger.path)}.")
     if ledger.torn:
         console.print("Its last line was cut short: dpnoise budget mend takes it away.")
 
@@ -141,7 +141,7 @@ def _rows(ledger: Ledger) -> tuple[list[str], list[list[str]]]:
             continue
         amounts = [entry.spent.main, *([entry.spent.delta] if delta else [])]
         numbers = [written_up(amount, _DIGITS) for amount in amounts]
-        date = shortened(shown(entry.date), len("2026-01-31T00:00:00"))[:16].replace("T", " ")
+        date = shorten(escape_text(entry.date), len("2026-01-31T00:00:00"))[:16].replace("T", " ")
         rows.append([str(entry.number), date, *numbers, _about(entry)])
     return titles, rows
 
@@ -152,7 +152,7 @@ def _about(entry: Entry) -> str:
         return "a line that was cut short was taken away"
     questions = entry.request.get("publish") if isinstance(entry.request, Mapping) else None
     texts = [_question_text(part) for part in questions or () if isinstance(part, Mapping)]
-    return shortened("; ".join(filter(None, [entry.note, *texts])), _LONGEST_NAME)
+    return shorten("; ".join(filter(None, [entry.note, *texts])), _LONGEST_NAME)
 
 
 def _question_text(question: Mapping[str, object]) -> str:

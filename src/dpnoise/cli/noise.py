@@ -11,12 +11,12 @@ from typing import Final
 import numpy as np
 
 import dpnoise
-from dpnoise.auditing.leakage import report
-from dpnoise.cli.files import check_plot, check_targets, file_name, replace_when_complete
+from dpnoise.auditing.leakage import summary
+from dpnoise.cli.output_files import check_plot, check_targets, file_name, replace_when_complete
 from dpnoise.cli.terminal import Command, Option, progress_bar
 from dpnoise.core import strict_json
 from dpnoise.core.errors import ArgumentError, check_integer, check_positive, import_extra
-from dpnoise.core.safe_text import shown
+from dpnoise.core.safe_text import escape_text
 
 _MOST: Final = 2**40  # The most numbers in a file; more than fit into any memory.
 
@@ -62,10 +62,10 @@ def _leakage(arguments: argparse.Namespace) -> None:
     check_plot(arguments.plot)
     with replace_when_complete(arguments.plot, replace=True) as plot:
         with progress_bar("enumerating") as progress:
-            leaks = report.table(arguments.epsilon, progress)
-            releases = report.release_table(arguments.epsilon)
+            leaks = summary.leakage_table(arguments.epsilon, progress)
+            releases = summary.release_table(arguments.epsilon)
         if plot is not None:
-            report.plot(leaks, releases, arguments.epsilon, plot)
+            summary.plot(leaks, releases, arguments.epsilon, plot)
     if arguments.json:
         tables = {
             "epsilon": arguments.epsilon,
@@ -74,9 +74,9 @@ def _leakage(arguments: argparse.Namespace) -> None:
         }
         print(strict_json.dumps(tables))  # noqa: T201 - this is the command line
         return
-    print(report.text(leaks, releases, arguments.epsilon))  # noqa: T201 - likewise
+    print(summary.text(leaks, releases, arguments.epsilon))  # noqa: T201 - likewise
     if arguments.plot is not None:
-        print(f"Written to {shown(arguments.plot)}.")  # noqa: T201 - likewise
+        print(f"Written to {escape_text(arguments.plot)}.")  # noqa: T201 - likewise
 
 
 SAMPLE: Final = Command(

@@ -13,11 +13,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dpnoise.cli import terminal
-from dpnoise.cli.files import check_plot, check_targets, replace_when_complete
+from dpnoise.cli.output_files import check_plot, check_targets, replace_when_complete
 from dpnoise.cli.release_arguments import OPTIONS, parse_request
 from dpnoise.cli.terminal import Command
 from dpnoise.core.errors import ArgumentError, import_extra
-from dpnoise.core.safe_text import shortened, shown
+from dpnoise.core.safe_text import escape_text, shorten
 from dpnoise.statistics import publishing, report
 from dpnoise.statistics.engines import Files
 from dpnoise.statistics.engines.files import check_there
@@ -40,7 +40,7 @@ _LONGEST_BAR: Final = 1e300  # The axes of a plot overflow near the largest floa
 _MOST_ON_A_PAGE: Final = 20_000  # Browsers are slow with more numbers.
 
 
-class Bar(NamedTuple):
+class LabelledNumber(NamedTuple):
     """A published number with its statistic and its label."""
 
     query: str
@@ -54,7 +54,7 @@ def _release(arguments: argparse.Namespace) -> None:
         _explain(request)
         if arguments.ledger is not None:
             left = LedgerCharge(arguments.ledger, request).left_after
-            print(f"{shown(arguments.ledger)} would have {left} left.")  # noqa: T201 - a command
+            print(f"{escape_text(arguments.ledger)} would have {left} left.")  # noqa: T201 - a command
         return
     paths = [] if source is None else check_there(source)
     # Check first everything that could fail after the noise is drawn: epsilon is spent only once.
@@ -67,9 +67,9 @@ def _release(arguments: argparse.Namespace) -> None:
     if not arguments.json:
         if arguments.ledger is not None:
             left = open_ledger(arguments.ledger).left_in_words()
-            print(f"Paid from {shown(arguments.ledger)}, which has {left} left.")  # noqa: T201 - a command
+            print(f"Paid from {escape_text(arguments.ledger)}, which has {left} left.")  # noqa: T201 - a command
         for target in filter(None, targets):
-            print(f"Written to {shown(target)}.")  # noqa: T201 - a command
+            print(f"Written to {escape_text(target)}.")  # noqa: T201 - a command
 
 
 def _publish(
@@ -138,7 +138,7 @@ def _rehearse(request: Request, arguments: argparse.Namespace) -> int:
             f"--html shows {_MOST_ON_A_PAGE:,} numbers at most; these are {numbers:,}. "
             "Write them with --output table.csv."
         )
-    return 2 * len(report.render(zeros.record(), arguments.title).encode("utf-8"))
+    return 2 * len(report.render_record(zeros.record(), arguments.title).encode("utf-8"))
 
 
 def _content(table: Table, suffix: str) -> bytes:
@@ -170,20 +170,22 @@ def _explain(request: Request) -> None:
         by = f"{number} of {' and '.join(question.by)}" if question.by else "all rows"
         margins = query.describe_margins(request.confidence, groups)
         rows.append([name, query.name, by, _amount(query), margins])
-    terminal.print_table(console, terminal.table(titles, rows, console.width, folded=4))
+    terminal.print_table(console, terminal.format_table(titles, rows, console.width, folded=4))
     for column, keys in request.groups.items():
         if not isinstance(keys, str):
             names = ", ".join(str(key) for key in keys)
-            console.print(terminal.prose(f"\ngroups of {shown(column)}: {shown(names)}"))
+            console.print(
+                terminal.prose(f"\ngroups of {escape_text(column)}: {escape_text(names)}")
+            )
     for discovery in request.discoveries():
         threshold = (
-            f"\ngroups of {shown(discovery.column)}: those whose noisy number of "
+            f"\ngroups of {escape_text(discovery.column)}: those whose noisy number of "
             f"{'rows' if request.person is None else 'persons'} is {discovery.threshold:,} or more"
         )
         console.print(terminal.prose(threshold))
     summary = (
         f"\n{request.cost_in_words} in all. {_neighbours(request)} Missing values: "
-        f"{request.missing}.\nProtected: {shown(request.privacy_unit)}.\nMargins hold with "
+        f"{request.missing}.\nProtected: {escape_text(request.privacy_unit)}.\nMargins hold with "
         f"probability {request.confidence:g}. No row is read."
     )
     console.print(terminal.prose(summary))
@@ -211,16 +213,16 @@ def _show(table: Table, *, as_json: bool) -> None:
     titles = [title, "published", "within", *(["all within"] if joint else []), ""]
     sign = "±" if terminal.can_show("±") else "+-"
     rows = [[bar.label, *bar.number.format(sign)[: 3 if joint else 2], ""] for bar in bars]
-    rich_table = terminal.table(titles, rows, console.width, folded=0)
+    rich_table = terminal.format_table(titles, rows, console.width, folded=0)
     length = min(_BAR, console.width - terminal.table_width(rich_table))
     if length >= _SHORTEST_BAR:
         for row, blocks in zip(rows, _blocks(bars, length), strict=True):
             row[-1] = blocks
-        rich_table = terminal.table(titles, rows, console.width, folded=0)
+        rich_table = terminal.format_table(titles, rows, console.width, folded=0)
     rich_table.columns[-1].style = "cyan"
     terminal.print_table(console, rich_table)
     costs = [
-        f"groups of {shown(discovery.column)} {_amount(discovery)}"
+        f"groups of {escape_text(discovery.column)} {_amount(discovery)}"
         for discovery in request.discoveries()
     ]
     for published in table:
@@ -237,7 +239,7 @@ def _show(table: Table, *, as_json: bool) -> None:
     )
 
 
-def _blocks(bars: list[Bar], length: int) -> list[str]:
+def _blocks(bars: list[LabelledNumber], length: int) -> list[str]:
     """Return a bar for each number, relative to its query; a single number has no bar."""
     block = "█" if terminal.can_show("█") else "#"
     query_sizes: dict[str, list[float]] = {}
@@ -248,7 +250,7 @@ def _blocks(bars: list[Bar], length: int) -> list[str]:
     return [block * round(length * share) for share in shares]
 
 
-def bars_of(table: Table) -> list[Bar]:
+def bars_of(table: Table) -> list[LabelledNumber]:
     """Return a bar for each published number."""
     has_columns, bars = len(table.request.columns()) > 1, []
     for published in table:
@@ -258,7 +260,7 @@ def bars_of(table: Table) -> list[Bar]:
         groups = ", ".join(map(str, published.group))
         for number in published.release.numbers():
             words = [groups, column, *number.path] if number.path else [groups, query]
-            bars.append(Bar(query, ", ".join(filter(None, words)), number))
+            bars.append(LabelledNumber(query, ", ".join(filter(None, words)), number))
     return bars
 
 
@@ -292,13 +294,13 @@ def draw_bars(table: Table, target: Path | BytesIO, suffix: str = "") -> None:
             pyplot.close(figure)
 
 
-def _draw_panel(axis: "Axes", query: str, panel: list[Bar], request: Request) -> None:
+def _draw_panel(axis: "Axes", query: str, panel: list[LabelledNumber], request: Request) -> None:
     errors = [span for bar in panel if (span := _span(bar.number)) is not None]
     bar_container = axis.barh(
         range(len(panel)),
         [float(min(max(bar.number.value, -_LONGEST_BAR), _LONGEST_BAR)) for bar in panel],
         xerr=[list(side) for side in zip(*errors, strict=True)] or None,
-        tick_label=[shortened(shown(bar.label), _LONGEST_LABEL) for bar in panel],
+        tick_label=[shorten(escape_text(bar.label), _LONGEST_LABEL) for bar in panel],
         color="#3b7ea1",
         ecolor="#1a1a1a",
         capsize=3,
@@ -315,7 +317,7 @@ def _draw_panel(axis: "Axes", query: str, panel: list[Bar], request: Request) ->
     note = f"each ± at {request.confidence:.0%}" if errors else "no bound on the error"
     columns = request.columns()
     column = f"{columns[0]}, " if len(columns) == 1 else ""
-    title = shortened(shown(column + query), _LONGEST_LABEL)
+    title = shorten(escape_text(column + query), _LONGEST_LABEL)
     axis.set_title(f"{title} ({note})", loc="left", fontsize=10)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from dpnoise.cli.files import file_name
+from dpnoise.cli.output_files import file_name
 from dpnoise.cli.terminal import Option
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.bounds import NEIGHBOURS
@@ -236,8 +236,9 @@ def parse_request(arguments: argparse.Namespace) -> tuple[Request, Files | None]
         request = _request(arguments)
         if source is not None and arguments.column is None and not arguments.check:
             raise ArgumentError(
-                f"Say which column of {description.listed(source.names)} to use: --column NAME. "
-                f"{described_columns(source)}"
+                f"Say which column of {description.describe_paths(source.names)} to use: --column "
+                f"NAME. {described_columns(source)}",
+                delimiter=";",
             )
         return request, source
     for option in (*_QUESTION, *_FORMAT, *_PROTECTION):

@@ -1,6 +1,6 @@
 """The terminal: the options of commands, and output that is safe to print.
 
-All text from data or users passes through `dpnoise.core.safe_text.shown` first.
+All text from data or users passes through `dpnoise.core.safe_text.escape_text` first.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dpnoise.core.errors import import_extra
-from dpnoise.core.safe_text import shortened, shown
+from dpnoise.core.safe_text import escape_text, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -102,7 +102,7 @@ def _raise_again() -> None:
     raise  # noqa: PLE0704 - rich calls it inside its `except`
 
 
-def table(
+def format_table(
     titles: Sequence[str],
     rows: Sequence[Sequence[str]],
     terminal_width: int,
@@ -115,7 +115,10 @@ def table(
     The column `folded` is folded if the table is too wide. The other columns are numbers or short
     and keep their width, because part of a number would be another number.
     """
-    titles, rows = [shown(title) for title in titles], [[shown(x) for x in row] for row in rows]
+    titles, rows = (
+        [escape_text(title) for title in titles],
+        [[escape_text(x) for x in row] for row in rows],
+    )
     cell_len = import_extra("rich.cells", "cli").cell_len
     widths = [max(map(cell_len, column)) for column in zip(titles, *rows, strict=True)]
     others = sum(widths) - widths[folded] + _GAP * len(widths)
@@ -152,7 +155,7 @@ def prose(text: str, hanging: int = 0) -> str:
 
 def complaint(message: object) -> str:
     """Return the line that reports an error."""
-    return f"dpnoise: {shortened(shown(message), _LONGEST_COMPLAINT)}\n"
+    return f"dpnoise: {shorten(escape_text(message), _LONGEST_COMPLAINT)}\n"
 
 
 def complain(message: object) -> None:
@@ -213,5 +216,5 @@ def progress_bar(title: str | None) -> Iterator[Callable[[float], object]]:
         yield lambda _: None
         return
     with bar_on(console(stderr=True), transient=True) as bar:
-        task = bar.add_task(shown(title), total=1.0)
+        task = bar.add_task(escape_text(title), total=1.0)
         yield lambda part: bar.update(task, completed=part)

@@ -105,7 +105,7 @@ def array_from_list(entries: Sequence[object]) -> Array:
         integers = np.empty(len(leaves), dtype=object)
         integers[:] = [int(leaf) for leaf in leaves]
         return integers.reshape(shape)
-    floats = [_float_of(number(leaf)) for leaf in leaves]
+    floats = [_float_of(as_number(leaf)) for leaf in leaves]
     return np.array(floats, dtype=np.float64).reshape(shape)
 
 
@@ -121,7 +121,7 @@ def _flatten(entries: object, depth: int = 0) -> tuple[Shape, list[Any]]:
         entries = numeric_array(entries)
         leaves: list[Any] = entries.reshape(-1).tolist()
         if entries.dtype in _NARROW:
-            leaves = widened(entries).reshape(-1).tolist()
+            leaves = to_float64(entries).reshape(-1).tolist()
         return entries.shape, leaves
     if not isinstance(entries, list | tuple):
         return (), [entries]
@@ -133,14 +133,14 @@ def _flatten(entries: object, depth: int = 0) -> tuple[Shape, list[Any]]:
     return (len(rows), *rows[0][0]), [leaf for _, leaves in rows for leaf in leaves]
 
 
-def number(entry: object) -> int | float:
+def as_number(entry: object) -> int | float:
     """Return an integer as an int and a float of at most 64 bits as a float, both exactly."""
     if is_integer(entry):
         return int(entry)
     if isinstance(entry, float):
         return float(entry)
     if isinstance(entry, np.float32 | np.float16):
-        return float(widened(np.asarray(entry)))
+        return float(to_float64(np.asarray(entry)))
     raise ArgumentTypeError(_wrong_kind(f"a {type(entry).__name__}"))
 
 
@@ -154,7 +154,7 @@ def _float_of(exactly: float) -> float:
     return float(exactly)
 
 
-def widened(array: Array) -> Floats:
+def to_float64(array: Array) -> Floats:
     """Return a plain array of floats as float64, exactly, in every mode of the processor.
 
     float32 and float16 are decoded from their bits. A conversion would lose subnormals where the
@@ -168,10 +168,10 @@ def widened(array: Array) -> Floats:
     return out.reshape(array.shape)
 
 
-def narrowed(values: Floats, dtype: DType) -> Array:
+def round_to_dtype(values: Floats, dtype: DType) -> Array:
     """Return finite float64 values rounded once to `dtype`, never -0.0.
 
-    The values lie within the range of the format. As in `widened`, integers encode the bits.
+    The values lie within the range of the format. As in `to_float64`, integers encode the bits.
     """
     if dtype not in _NARROW:
         return values
@@ -188,7 +188,7 @@ def exact_floats(value: object) -> Floats:
     else:
         array = numeric_array(value if isinstance(value, np.ndarray) else np.asarray(value))
     if array.dtype.kind == "f":
-        return widened(array)
+        return to_float64(array)
     exactly = [_float_of(int(entry)) for entry in array.flat]
     return np.array(exactly, dtype=np.float64).reshape(array.shape)
 

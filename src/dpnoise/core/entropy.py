@@ -300,7 +300,7 @@ class KeyStream:
         self._block, self._offset = self._block + blocks, 0
 
 
-class Source:
+class EntropySource:
     """The stateless source of a Generator's keys and bytes: the operating system.
 
     Only `dpnoise.testing` has another one.
@@ -328,4 +328,4 @@ class Source:
         return "<dpnoise source: the operating system>"
 
 
-SYSTEM: Final = Source()
+SYSTEM: Final = EntropySource()

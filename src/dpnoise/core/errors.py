@@ -12,6 +12,7 @@
 Messages name the argument, the rule and the value: ``scale must be greater than 0, got -1.0.``
 """
 
+import json
 import math
 import numbers
 import sys
@@ -34,7 +35,7 @@ from typing import (
 
 import numpy as np
 
-from dpnoise.core.machine import left_out, package_of
+from dpnoise.core.machine import package_of, why_unavailable
 
 _NOT_NUMBERS: Final = (bool, np.timedelta64)  # Python and NumPy count them as integers.
 _MAX_SHOWN: Final = 200  # Characters of an argument that an error shows.
@@ -61,11 +62,23 @@ class Violation(NamedTuple):
 
 
 class _BrokenRuleError(DpnoiseError):
-    """The base of errors about one argument, which say in `violation` what is wrong."""
+    """The base of errors about arguments.
 
-    def __init__(self, problem: object) -> None:
-        super().__init__(str(problem))
+    `violation` says what is wrong with one argument. A text may recommend arguments instead: for
+    `missing="drop"` it has {missing}. The command line writes both as options.
+    """
+
+    def __init__(self, problem: object, **recommended: object) -> None:
+        self._text, self._recommended = str(problem), recommended
         self.violation = problem if isinstance(problem, Violation) else None
+        super().__init__(self.recommend(lambda name, value: f"{name}={json.dumps(value)}"))
+
+    def recommend(self, write: Callable[[str, object], str]) -> str:
+        """Return the message, with the recommended arguments as `write` writes them."""
+        text = self._text
+        for name, value in self._recommended.items():
+            text = text.replace(f"{{{name}}}", write(name, value))
+        return text
 
 
 class ArgumentError(_BrokenRuleError, ValueError):
@@ -96,7 +109,7 @@ class SecretError(DpnoiseError, TypeError):
     """A secret was about to be copied, pickled or stored."""
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return the repr of an argument for an error message, shortened to 200 characters."""
     try:
         text = repr(value)
@@ -108,12 +121,12 @@ def shown(value: object) -> str:
 def reject(name: str, value: object, rule: str) -> NoReturn:
     """Raise the ArgumentError for a rule such as "be finite", or "be finite: give a limit"."""
     rule, _, advice = rule.partition(": ")
-    raise ArgumentError(Violation(name, rule, shown(value), advice))
+    raise ArgumentError(Violation(name, rule, short_repr(value), advice))
 
 
 def reject_type(name: str, value: object, rule: str) -> NoReturn:
     """Raise the ArgumentTypeError for a rule such as "be a number"."""
-    raise ArgumentTypeError(Violation(name, rule, shown(value)))
+    raise ArgumentTypeError(Violation(name, rule, short_repr(value)))
 
 
 def is_integer(value: object) -> TypeGuard[SupportsInt]:
@@ -205,7 +218,7 @@ def check_probability(name: str, value: object, *, ends: bool = False) -> float:
     return part
 
 
-def unknown(what: str, name: str, known: Collection[str]) -> ArgumentError:
+def unknown_name_error(what: str, name: str, known: Collection[str]) -> ArgumentError:
     """Return the error for an unknown name, with the most similar known ones."""
     near = get_close_matches(name, known, n=3)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}."
@@ -232,13 +245,13 @@ def import_extra(module: str, extra: str) -> ModuleType:
         if not _is_absent(module, error):
             said = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise MissingExtraError(
-                f"This needs {module}, which is installed and cannot be imported ({shown(said)}). "
-                f"Versions that work together: {install}"
+                f"This needs {module}, which is installed and cannot be imported "
+                f"({short_repr(said)}). Versions that work together: {install}"
             ) from None
         missing = f"This needs {module}, which is not installed: {install}"
-        raise MissingExtraError(left_out(package) or missing) from None
+        raise MissingExtraError(why_unavailable(package) or missing) from None
     except (ValueError, RuntimeError) as error:  # Caused by its settings, such as MPLBACKEND.
-        raise ArgumentError(f"{module} cannot be imported: {shown(str(error))}") from None
+        raise ArgumentError(f"{module} cannot be imported: {short_repr(str(error))}") from None
 
 
 def _is_absent(module: str, error: ImportError) -> bool:

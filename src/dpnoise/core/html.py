@@ -11,14 +11,14 @@ from importlib.resources import files
 from types import FunctionType
 from typing import TYPE_CHECKING
 
-from dpnoise.core.safe_text import shown
+from dpnoise.core.safe_text import escape_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
 
-def render(template: str, **values: object) -> str:
+def render_template(template: str, **values: object) -> str:
     """Return a rendered template. Values are texts, numbers, functions, lists and dicts.
 
     A template's name is its package and its file in that package's folder `templates`, for
@@ -72,7 +72,7 @@ def _visible(value: object) -> object:
     if isinstance(value, Markup):  # From a template: `_plain` leaves no Markup in values.
         return value
     text = str(value)
-    return text if text.isprintable() else "\n".join(map(shown, text.split("\n")))
+    return text if text.isprintable() else "\n".join(map(escape_text, text.split("\n")))
 
 
 def _escape_and_replace(pattern: str, markup: str, text: str) -> "Markup":

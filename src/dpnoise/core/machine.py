@@ -35,7 +35,7 @@ def has_build(package: str, system: str, processor: str) -> bool:
     return package not in _NOT_ON_INTEL_MACS or (system, processor) != ("darwin", "x86_64")
 
 
-def left_out(package: str) -> str | None:
+def why_unavailable(package: str) -> str | None:
     """Return why a package is left out on this machine, or None if it is not."""
     installed = find_spec(_MODULES.get(package, package)) is not None
     if installed or has_build(package, sys.platform, platform.machine()):
@@ -56,7 +56,7 @@ def package_of(module: str) -> str:
     return next((package for package, name in _MODULES.items() if name == first), first)
 
 
-def described() -> str:
+def describe_machine() -> str:
     """Return the machine's name for tables, such as "aarch64 (neoverse-n1)", as LLVM calls it."""
     from llvmlite import binding
 

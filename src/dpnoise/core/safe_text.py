@@ -3,7 +3,7 @@
 import sys
 
 
-def shown(text: object) -> str:
+def escape_text(text: object) -> str:
     r"""Return a text on one line with every unprintable character escaped.
 
     Control characters, line ends, marks that reverse the writing direction and undecodable bytes
@@ -11,9 +11,9 @@ def shown(text: object) -> str:
 
     Examples
     --------
-    >>> print(shown("Köln [kg]"))
+    >>> print(escape_text("Köln [kg]"))
     Köln [kg]
-    >>> print(shown("a\x1b[2J\nb\u202ec"))
+    >>> print(escape_text("a\x1b[2J\nb\u202ec"))
     a\x1b[2J\nb\u202ec
     """
     return "".join(
@@ -22,17 +22,17 @@ def shown(text: object) -> str:
     )
 
 
-def shortened(text: str, most: int) -> str:
+def shorten(text: str, most: int) -> str:
     """Shorten a text to `most` characters, with an ellipsis at the end."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def beside(number: float, *limits: float, digits: int = 2) -> str:
+def format_near_limits(number: float, *limits: float, digits: int = 2) -> str:
     """Format a number with enough digits to show on which side of each limit it is.
 
     Examples
     --------
-    >>> beside(2.4999, 1.5, 2.5), beside(2.04, 1.5, 2.5), beside(2.5, 2.5), beside(1.0096, 1.01)
+    >>> format_near_limits(2.4999, 1.5, 2.5), format_near_limits(2.04, 1.5, 2.5), format_near_limits(2.5, 2.5), format_near_limits(1.0096, 1.01)
     ('2.4999', '2.04', '2.50', '1.0096')
     """
 
@@ -54,4 +54,4 @@ def percent_beside(share: float, limit: float) -> str:
     >>> percent_beside(0.98114, 0.6), percent_beside(0.59996, 0.6), percent_beside(0.60004, 0.6)
     ('98.1%', '59.996%', '60.004%')
     """
-    return beside(100 * share, 100 * limit, digits=1) + "%"
+    return format_near_limits(100 * share, 100 * limit, digits=1) + "%"

@@ -55,7 +55,7 @@ square is negligible compared with the smallest bound.
 """
 
 
-def check_bound(bound: float) -> float:
+def check_clipping_bound(bound: float) -> float:
     """Return a clipping bound as a float; raise if it is out of range."""
     size = check_positive("max_grad_norm", float(bound))
     if not _MIN_BOUND <= size <= 1 / _MIN_BOUND:
@@ -100,7 +100,7 @@ def fold_tiles(*parts: torch.Tensor) -> torch.Tensor:
 
 def factors(squares: torch.Tensor, bound: float) -> torch.Tensor:
     """Return the clipping factor of each sample from its squared norm."""
-    bound, norms = check_bound(bound), squares.sqrt()
+    bound, norms = check_clipping_bound(bound), squares.sqrt()
     not_finite = int((~torch.isfinite(norms)).sum().item())
     if not_finite:
         raise ArgumentError(
@@ -187,7 +187,7 @@ def _split_rows(flat: torch.Tensor) -> Iterable[torch.Tensor]:
 
 
 # Maps the ends of a run of samples to the gradients of each parameter, by name.
-Part = Callable[[int, int], Mapping[str, "torch.Tensor"]]
+GradientFunction = Callable[[int, int], Mapping[str, "torch.Tensor"]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +196,7 @@ class Layer:
 
     module: torch.nn.Module
     samples: int
-    uses: list[Part]
+    uses: list[GradientFunction]
 
     @cached_property
     def parameters(self) -> dict[str, torch.nn.Parameter]:

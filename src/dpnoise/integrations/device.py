@@ -84,7 +84,7 @@ def release_floats(
     out = torch.empty_like(values)
     if values.numel():
         try:
-            _Release(form, values, scale, grid, bounds, key, out).run()
+            _DeviceRelease(form, values, scale, grid, bounds, key, out).run()
         except BaseException:
             out.zero_()
             raise
@@ -92,7 +92,7 @@ def release_floats(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _Release:
+class _DeviceRelease:
     """One call. It holds the key and the values, so it must not outlive the call."""
 
     form: AdditiveForm

@@ -57,7 +57,7 @@ class _SecureNoise:
     @property
     def sensitivity(self) -> float:
         """The most by which a sample changes the sum of gradients, including rounding."""
-        return clipping.check_bound(self.max_grad_norm) * (1.0 + clipping.EXCESS)
+        return clipping.check_clipping_bound(self.max_grad_norm) * (1.0 + clipping.EXCESS)
 
     def _count(self, samples: int, *, is_continued: bool) -> None:
         """Count the samples of a batch, which may come in several parts."""
@@ -133,7 +133,7 @@ class _PerLayerClipping(_FlatClipping):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        bounds = [clipping.check_bound(bound) for bound in self.max_grad_norms]
+        bounds = [clipping.check_clipping_bound(bound) for bound in self.max_grad_norms]
         # Rounded up. Opacus rounds it to float32, up or down.
         self.max_grad_norm = math.sqrt(math.fsum(b * b for b in bounds)) * (1.0 + 2.0**-50)
 
@@ -398,7 +398,7 @@ class SecurePrivacyEngine(EngineSteps):
             reject("noise_multiplier", multiplier, "be greater than 0 and finite")
         norm = options.get("max_grad_norm")
         for bound in norm if isinstance(norm, list) else [] if norm is None else [norm]:
-            clipping.check_bound(bound)
+            clipping.check_clipping_bound(bound)
         if options.get("grad_sample_mode") == "ghost_tp":
             raise ArgumentError(
                 "grad_sample_mode must not be ghost_tp: Opacus has no optimizer for it."
@@ -432,7 +432,7 @@ class SecurePrivacyEngineAdaptiveClipping(SecurePrivacyEngine):
         clipbound_learning_rate: float = 0.2,
         **_: float,
     ) -> None:
-        least, most = map(clipping.check_bound, (min_clipbound, max_clipbound))
+        least, most = map(clipping.check_clipping_bound, (min_clipbound, max_clipbound))
         if least > most:
             reject("min_clipbound", min_clipbound, f"be at most max_clipbound={max_clipbound}")
         size = optimizer.expected_batch_size * optimizer.processes

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 
 from dpnoise.core.errors import ArgumentError, MissingExtraError, import_extra
-from dpnoise.integrations.clipping import Layer, Part
+from dpnoise.integrations.clipping import GradientFunction, Layer
 from dpnoise.noise.generator import Generator
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class LayerRecorder:
 
     def _part(
         self, module: torch.nn.Module, activations: list[torch.Tensor], backprops: torch.Tensor
-    ) -> Part:
+    ) -> GradientFunction:
         """Return a function that computes the gradients of a run of samples."""
         registered = self.GRAD_SAMPLERS.get(self._get_module_type(module))  # type: ignore[attr-defined]
         sampler = registered if registered and not self.force_functorch else None
@@ -143,7 +143,7 @@ GHOST_HOOKS: Final[dict[str, tuple[type, type]]] = {
 }
 
 
-class Loss(fast_gradient_clipping_utils.DPTensorFastGradientClipping):  # type: ignore[misc]
+class ClippedLoss(fast_gradient_clipping_utils.DPTensorFastGradientClipping):  # type: ignore[misc]
     """The loss of each sample. Its backward pass clips gradients."""
 
     def backward(self) -> None:
@@ -154,19 +154,19 @@ class Loss(fast_gradient_clipping_utils.DPTensorFastGradientClipping):  # type: 
         self.optimizer.clip_layers(self.module.take_layers())
 
 
-def _return_our_loss(inherited: Callable[..., Loss]) -> Callable[..., Loss]:
+def _return_our_loss(inherited: Callable[..., ClippedLoss]) -> Callable[..., ClippedLoss]:
     """Return a method of Opacus with a result of our class."""
 
-    def operation(self: Loss, *others: Any, **options: Any) -> Loss:
+    def operation(self: ClippedLoss, *others: Any, **options: Any) -> ClippedLoss:
         loss = inherited(self, *others, **options)
-        loss.__class__ = Loss
+        loss.__class__ = ClippedLoss
         return loss
 
     return operation
 
 
 for _name in ("truediv", "mul", "rmul", "add", "radd", "sub", "rsub", "neg"):
-    setattr(Loss, f"__{_name}__", _return_our_loss(getattr(Loss, f"__{_name}__")))
+    setattr(ClippedLoss, f"__{_name}__", _return_our_loss(getattr(ClippedLoss, f"__{_name}__")))
 
 
 class Criterion(fast_gradient_clipping_utils.DPLossFastGradientClipping):  # type: ignore[misc]
@@ -181,7 +181,7 @@ def choose_samples(count: int, rate: float) -> torch.Tensor:
     Each sample is chosen with the largest multiple of 2^-53 that does not exceed `rate`.
     """
     probability = math.floor(math.ldexp(rate, _DIGITS)) * 2.0**-_DIGITS
-    return torch.from_numpy(np.flatnonzero(Generator().random(count) < probability))
+    return torch.from_numpy(np.flatnonzero(Generator().random(size=count) < probability))
 
 
 class PoissonSampler(uniform_sampler.UniformWithReplacementSampler):  # type: ignore[misc]
@@ -218,7 +218,7 @@ class ShuffledSampler(data.RandomSampler):  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[int]:
         """Yield the indices, sorted by 53 random bits each. Equal ones keep their order."""
-        yield from np.argsort(Generator().random(len(self)), kind="stable").tolist()
+        yield from np.argsort(Generator().random(size=len(self)), kind="stable").tolist()
 
 
 def use_poisson_sampling(loader: data.DataLoader, *, distributed: bool) -> data.DataLoader:

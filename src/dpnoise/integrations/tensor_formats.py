@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.core.arrays import narrowed
+from dpnoise.core.arrays import round_to_dtype
 from dpnoise.core.errors import import_extra
 from dpnoise.core.kernel_table import formats
 
@@ -26,7 +26,7 @@ BFLOAT16: Final = (8, -126)  # Significand bits and smallest exponent: NumPy lac
 def tensor_of(values: NDArray[np.float64], dtype: torch.dtype) -> torch.Tensor:
     """Return finite float64 values as a tensor, rounded once to `dtype`, never -0.0."""
     if dtype != torch.bfloat16:
-        return torch.from_numpy(narrowed(values, NUMPY_TYPES[dtype]))
+        return torch.from_numpy(round_to_dtype(values, NUMPY_TYPES[dtype]))
     patterns = np.empty(values.size, dtype=np.uint16)
     formats.narrow(values, *BFLOAT16, patterns)
     return torch.from_numpy(patterns.view(np.int16)).view(torch.bfloat16)

@@ -25,7 +25,7 @@ from dpnoise.core.errors import (
 from dpnoise.core.kernel_table import formats, import_whole
 from dpnoise.integrations.tensor_formats import BFLOAT16, DIGITS, NUMPY_TYPES, tensor_of
 from dpnoise.noise.generator import Generator as _ProcessorGenerator
-from dpnoise.noise.generator import Size
+from dpnoise.noise.generator import Size, explain_positions
 from dpnoise.release import exact
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.containers import TensorTask
@@ -167,7 +167,7 @@ def _release_bfloat16(
     return tensor_of(out, torch.bfloat16).reshape(tensor.shape)
 
 
-class DrawOptions(TypedDict, total=False):
+class TensorDrawOptions(TypedDict, total=False):
     """The common arguments of the methods of a Generator, except `scale` and `size`."""
 
     dtype: torch.dtype | None
@@ -221,30 +221,34 @@ class Generator:
             reject("device", self.device, 'be "cpu" or a CUDA device')
         object.__setattr__(self, "device", device)
 
+    @explain_positions
     def random(
         self,
-        size: Size = None,
         *,
+        size: Size = None,
         dtype: torch.dtype | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Draw uniforms on [0, 1), of 53, 24, 11 or 8 bits, depending on the format."""
         return self._draw("random", 1.0, size, dtype=dtype, out=out, variates=1)
 
+    @explain_positions
     def normal(
-        self, scale: float = 1.0, size: Size = None, **options: Unpack[DrawOptions]
+        self, *, scale: float = 1.0, size: Size = None, **options: Unpack[TensorDrawOptions]
     ) -> torch.Tensor:
         """Draw Gaussian noise with mean 0 and standard deviation `scale`; n is 2, 4 or 8."""
         return self._draw("normal", scale, size, **options)
 
+    @explain_positions
     def laplace(
-        self, scale: float = 1.0, size: Size = None, **options: Unpack[DrawOptions]
+        self, *, scale: float = 1.0, size: Size = None, **options: Unpack[TensorDrawOptions]
     ) -> torch.Tensor:
         """Draw Laplace noise with mean 0 and this scale; n is 2 or 4 (Theorem 5.1)."""
         return self._draw("laplace", scale, size, **options)
 
+    @explain_positions
     def exponential(
-        self, scale: float = 1.0, size: Size = None, **options: Unpack[DrawOptions]
+        self, *, scale: float = 1.0, size: Size = None, **options: Unpack[TensorDrawOptions]
     ) -> torch.Tensor:
         """Draw exponential variates with this mean; n is 4."""
         return self._draw("exponential", scale, size, **options)
@@ -298,7 +302,7 @@ def _draw_on_processor(name: str, scale: float, variates: int, flat: torch.Tenso
     if name == "random":
         rng.random(out=wide.numpy(), precision=DIGITS[flat.dtype])
     else:
-        getattr(rng, name)(scale, out=wide.numpy(), variates=variates)
+        getattr(rng, name)(scale=scale, out=wide.numpy(), variates=variates)
     if wide is not flat:
         flat.copy_(wide)
 

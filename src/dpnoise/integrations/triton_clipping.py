@@ -31,14 +31,14 @@ ALIGNED_NUMBERS = tl.constexpr(8)  # 16 bytes of the narrowest format.
 if INTERPRETED:
 
     @triton.jit
-    def truncated(x):
+    def round_towards_zero(x):
         """Round towards zero."""
         return tl.where(x < 0.0, -tl.floor(-x), tl.floor(x))
 
 else:
 
     @triton.jit
-    def truncated(x):
+    def round_towards_zero(x):
         """Round towards zero."""
         return libdevice.trunc(x)
 
@@ -92,7 +92,7 @@ def clipped_sums_kernel(tiles, like, steps, samples, out, aligned: tl.constexpr)
     total = tl.zeros((LANES,), tl.float64)
     for sample in range(samples):
         x = tl.load(first + at, mask=at < count, other=0.0).to(tl.float64)
-        total += truncated(x * tl.load(steps + sample))
+        total += round_towards_zero(x * tl.load(steps + sample))
         first += numbers
     tl.store(out + start + at, total * tl.load(steps + samples), mask=at < count)
 

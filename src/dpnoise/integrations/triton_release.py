@@ -186,7 +186,7 @@ def nearest(x, digits: tl.constexpr, emin: tl.constexpr):
 
 
 @triton.jit
-def narrowed(x, certain, floats, kind: tl.constexpr, clip: tl.constexpr):
+def round_to_format(x, certain, floats, kind: tl.constexpr, clip: tl.constexpr):
     """Return x rounded to the format and clamped to the bounds; NaN if uncertain.
 
     The bounds are numbers of the format, so rounding and clamping can come in either order. Adding
@@ -207,11 +207,11 @@ def narrowed(x, certain, floats, kind: tl.constexpr, clip: tl.constexpr):
 
 
 @triton.jit
-def released(value, z, error, floats, kind: tl.constexpr, clip: tl.constexpr):
+def release_number(value, z, error, floats, kind: tl.constexpr, clip: tl.constexpr):
     """Return the released number, NaN where it is uncertain or the value is not finite."""
     point, certain = certain_point(value.to(tl.float64), z, error, floats)
     certain = certain & (tl.abs(value) < float("inf"))
-    return narrowed(point, certain, floats, kind, clip), certain
+    return round_to_format(point, certain, floats, kind, clip), certain
 
 
 @triton.jit
@@ -258,34 +258,34 @@ def release(
     kind: tl.constexpr = out.dtype.element_ty
     if pairs:
         z0, z1, e0 = gaussian_pair(w0, w1)
-        y0, c0 = released(x0, z0, e0, floats, kind, clip)
-        y1, c1 = released(x1, z1, e0, floats, kind, clip)
+        y0, c0 = release_number(x0, z0, e0, floats, kind, clip)
+        y1, c1 = release_number(x1, z1, e0, floats, kind, clip)
         z2, z3, e2 = gaussian_pair(w2, w3)
-        y2, c2 = released(x2, z2, e2, floats, kind, clip)
-        y3, c3 = released(x3, z3, e2, floats, kind, clip)
+        y2, c2 = release_number(x2, z2, e2, floats, kind, clip)
+        y3, c3 = release_number(x3, z3, e2, floats, kind, clip)
         z4, z5, e4 = gaussian_pair(w4, w5)
-        y4, c4 = released(x4, z4, e4, floats, kind, clip)
-        y5, c5 = released(x5, z5, e4, floats, kind, clip)
+        y4, c4 = release_number(x4, z4, e4, floats, kind, clip)
+        y5, c5 = release_number(x5, z5, e4, floats, kind, clip)
         z6, z7, e6 = gaussian_pair(w6, w7)
-        y6, c6 = released(x6, z6, e6, floats, kind, clip)
-        y7, c7 = released(x7, z7, e6, floats, kind, clip)
+        y6, c6 = release_number(x6, z6, e6, floats, kind, clip)
+        y7, c7 = release_number(x7, z7, e6, floats, kind, clip)
     else:
         z0, e0 = laplace_1(w0)
-        y0, c0 = released(x0, z0, e0, floats, kind, clip)
+        y0, c0 = release_number(x0, z0, e0, floats, kind, clip)
         z1, e1 = laplace_1(w1)
-        y1, c1 = released(x1, z1, e1, floats, kind, clip)
+        y1, c1 = release_number(x1, z1, e1, floats, kind, clip)
         z2, e2 = laplace_1(w2)
-        y2, c2 = released(x2, z2, e2, floats, kind, clip)
+        y2, c2 = release_number(x2, z2, e2, floats, kind, clip)
         z3, e3 = laplace_1(w3)
-        y3, c3 = released(x3, z3, e3, floats, kind, clip)
+        y3, c3 = release_number(x3, z3, e3, floats, kind, clip)
         z4, e4 = laplace_1(w4)
-        y4, c4 = released(x4, z4, e4, floats, kind, clip)
+        y4, c4 = release_number(x4, z4, e4, floats, kind, clip)
         z5, e5 = laplace_1(w5)
-        y5, c5 = released(x5, z5, e5, floats, kind, clip)
+        y5, c5 = release_number(x5, z5, e5, floats, kind, clip)
         z6, e6 = laplace_1(w6)
-        y6, c6 = released(x6, z6, e6, floats, kind, clip)
+        y6, c6 = release_number(x6, z6, e6, floats, kind, clip)
         z7, e7 = laplace_1(w7)
-        y7, c7 = released(x7, z7, e7, floats, kind, clip)
+        y7, c7 = release_number(x7, z7, e7, floats, kind, clip)
     tl.store(out + at, tile_of(y0, y1, y2, y3, y4, y5, y6, y7, BLOCK), mask=here)
     certain = c0 & c1 & c2 & c3 & c4 & c5 & c6 & c7
     list_open(~certain & some_here, block + first, counter, places, capacity)
@@ -331,7 +331,7 @@ def list_elements(
 
 
 @triton.jit
-def picked(tile, column):
+def pick_column(tile, column):
     """Return the number in one column of each row of eight."""
     there = tl.arange(0, 8)[None, :] == column[:, None]
     return tl.sum(tl.where(there, tile, 0), axis=1)
@@ -359,7 +359,7 @@ def fetch(
         inside = here & (first + j < count)
         value = tl.load(values + first + j, mask=inside, other=0.0).to(tl.float64)
         number = tl.load(out + first + j, mask=inside, other=0.0).to(tl.float64)
-        tl.store(row + 1 + j, picked(words, first % 8 + j), mask=here)
+        tl.store(row + 1 + j, pick_column(words, first % 8 + j), mask=here)
         tl.store(row + 1 + WIDTH + j, further, mask=here)
         tl.store(row + 1 + 2 * WIDTH + j, value.to(tl.int64, bitcast=True), mask=here)
         tl.store(row + 1 + 3 * WIDTH + j, number.to(tl.int64, bitcast=True), mask=here)

@@ -25,7 +25,7 @@ LOW_32_BITS = tl.constexpr(2**32 - 1)
 
 
 @triton.jit
-def rotated(x, left: tl.constexpr):
+def rotate_left(x, left: tl.constexpr):
     return (x << left) | (x >> (32 - left))
 
 
@@ -33,13 +33,13 @@ def rotated(x, left: tl.constexpr):
 def quarter_round(a, b, c, d):
     """RFC 8439, section 2.1."""
     a += b
-    d = rotated(d ^ a, 16)
+    d = rotate_left(d ^ a, 16)
     c += d
-    b = rotated(b ^ c, 12)
+    b = rotate_left(b ^ c, 12)
     a += b
-    d = rotated(d ^ a, 8)
+    d = rotate_left(d ^ a, 8)
     c += d
-    b = rotated(b ^ c, 7)
+    b = rotate_left(b ^ c, 7)
     return a, b, c, d
 
 

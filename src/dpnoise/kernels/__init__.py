@@ -24,24 +24,24 @@ Integers = NDArray[np.int64]
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
-def compiled(function: _Function) -> _Function:
+def compile_kernel(function: _Function) -> _Function:
     """Compile a function for the CPU, cached, without the GIL, with NumPy's division by zero.
 
     Calls between kernels are always inlined, because LLVM does not vectorise a loop with a call.
     No C code calls them, so Numba compiles no C wrapper.
     """
-    return _compiled(function, "never")
+    return _compile(function, "never")
 
 
-def inlined(function: _Function) -> _Function:
+def compile_inline(function: _Function) -> _Function:
     """Compile a small function only as a part of each kernel that calls it.
 
     The machine code is the same, and the first call is faster: Numba compiles fewer functions.
     """
-    return _compiled(function, "always")
+    return _compile(function, "always")
 
 
-def _compiled(function: _Function, inline: str) -> _Function:
+def _compile(function: _Function, inline: str) -> _Function:
     jit = numba.njit(
         nogil=True, error_model="numpy", forceinline=True, no_cfunc_wrapper=True, inline=inline
     )
@@ -51,7 +51,7 @@ def _compiled(function: _Function, inline: str) -> _Function:
     return cast("_Function", kernel)
 
 
-@compiled
+@compile_kernel
 def _first(values: Floats, whole: int, real: float) -> int:
     return values.size
 

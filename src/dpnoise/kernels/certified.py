@@ -18,15 +18,15 @@ import math
 
 import numpy as np
 
-from dpnoise.kernels import compiled, inlined
+from dpnoise.kernels import compile_inline, compile_kernel
 from dpnoise.kernels.elementary import (
     LOW_63_BITS,
     Word,
+    as_unsigned,
     fma,
     log,
     power_of_two,
     sinpi,
-    unsigned,
     with_sign_of,
 )
 
@@ -40,7 +40,7 @@ LOW_62_BITS = np.uint64(2**62 - 1)
 _ALL_BITS = np.uint64(2**64 - 1)
 
 
-@inlined
+@compile_inline
 def reciprocal_bound(x: float) -> float:
     """Return a number between 1/x and 1.125/x for x > 0, and 2^1023 for x = 0.
 
@@ -49,26 +49,26 @@ def reciprocal_bound(x: float) -> float:
     return np.int64(_RECIPROCAL - np.float64(x).view(np.int64)).view(np.float64)
 
 
-@inlined
+@compile_inline
 def ones_after(word: Word, bits: int) -> np.uint64:
     """Return the complement of U's word with all unseen bits of U taken as ones."""
-    return (_ALL_BITS << np.uint64(64 - bits)) & ~unsigned(word)
+    return (_ALL_BITS << np.uint64(64 - bits)) & ~as_unsigned(word)
 
 
-@inlined
+@compile_inline
 def lower_end(word: Word, bits: int) -> float:
     """Return the lower end of V = 1 - U, rounded to a float. It may be 0."""
     return np.float64(ones_after(word, bits)) * power_of_two(-64)
 
 
-@compiled
+@compile_kernel
 def cosine(word: Word, bits: int) -> float:
     """Return Remark 1's cosine at the lower end of its magnitude, within 6u + 4 unit."""
     left = np.int64(ones_after(word, bits) & LOW_63_BITS)
     return with_sign_of(word, sinpi(np.float64(left) * power_of_two(-64)))
 
 
-@compiled
+@compile_kernel
 def exponential(word: Word, bits: int) -> tuple[float, float]:
     """-log V."""
     V = lower_end(word, bits)
@@ -76,7 +76,7 @@ def exponential(word: Word, bits: int) -> tuple[float, float]:
     return E, ROUND * E + ROUND_V + power_of_two(-bits) * reciprocal_bound(V)
 
 
-@compiled
+@compile_kernel
 def laplace_1(word: Word, bits: int) -> tuple[float, float]:
     """Equation (2): the first bit is the sign, -log V of the other bits the magnitude."""
     V = np.float64(np.int64(ones_after(word, bits) & LOW_63_BITS)) * power_of_two(-63)
@@ -85,7 +85,7 @@ def laplace_1(word: Word, bits: int) -> tuple[float, float]:
     return -with_sign_of(word, E), error
 
 
-@compiled
+@compile_kernel
 def half_pair(v: Word, u: Word, bits: int) -> tuple[float, float]:
     """sqrt(-log V) cos(pi U); the root moves by no more than |a - b| / sqrt(b)."""
     V = lower_end(v, bits)
@@ -96,14 +96,14 @@ def half_pair(v: Word, u: Word, bits: int) -> tuple[float, float]:
     return root * cosine(u, bits), fma(ROUND + 4.0 * unit, root, unseen)
 
 
-@compiled
+@compile_kernel
 def gaussian_2(v: Word, u: Word, bits: int) -> tuple[float, float]:
     """sqrt(2) sqrt(-log V) cos(pi U)."""
     z, error = half_pair(v, u, bits)
     return SQRT_2 * z, 1.5 * error
 
 
-@compiled
+@compile_kernel
 def gaussian_pair(v: Word, u: Word, bits: int) -> tuple[float, float, float]:
     """sqrt(-2 log V) times cosine and sine of one angle, and the error of either.
 
@@ -114,8 +114,8 @@ def gaussian_pair(v: Word, u: Word, bits: int) -> tuple[float, float, float]:
     unit = power_of_two(-bits)
     unseen = fma(2.0 * ROUND_V, reciprocal_bound(R), 2.0 * unit * reciprocal_bound(V * R))
     left = np.float64(np.int64(ones_after(u, bits) & LOW_62_BITS)) * power_of_two(-63)
-    turned = np.float64(np.int64(unsigned(u) & LOW_62_BITS)) * power_of_two(-63)
-    second_sign = unsigned(u) << np.uint64(1)
+    turned = np.float64(np.int64(as_unsigned(u) & LOW_62_BITS)) * power_of_two(-63)
+    second_sign = as_unsigned(u) << np.uint64(1)
     return (
         with_sign_of(u, R * sinpi(left)),
         with_sign_of(second_sign, R * sinpi(turned)),
@@ -123,7 +123,7 @@ def gaussian_pair(v: Word, u: Word, bits: int) -> tuple[float, float, float]:
     )
 
 
-@compiled
+@compile_kernel
 def gumbel(word: Word, bits: int) -> tuple[float, float]:
     """-log E with E = -log V; a relative error d of E changes -log E by at most d/(1-d)."""
     V = lower_end(word, bits)

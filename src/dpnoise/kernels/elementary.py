@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
-from dpnoise.kernels import Truth, compiled, inlined
+from dpnoise.kernels import Truth, compile_inline, compile_kernel
 from dpnoise.kernels.numba_internals import Untyped
 
 Word = int | np.uint64
@@ -67,10 +67,10 @@ def fma(a: float, b: float, c: float) -> float:
 
 @overload(fma, inline="always")  # type: ignore[untyped-decorator]
 def _fma(a: Untyped, b: Untyped, c: Untyped) -> Untyped:
-    def fused(a: Untyped, b: Untyped, c: Untyped) -> Untyped:
+    def multiply_add(a: Untyped, b: Untyped, c: Untyped) -> Untyped:
         return _llvm_fma(a, b, c)
 
-    return fused
+    return multiply_add
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -100,7 +100,7 @@ def _in_widest_vectors() -> Callable[[], None]:
     return ask
 
 
-@compiled
+@compile_kernel
 def log_ratio(s: float) -> float:
     """Return log((1+s) / (1-s)) for |s| <= (sqrt(2)-1)/(sqrt(2)+1)."""
     t = s * s
@@ -108,7 +108,7 @@ def log_ratio(s: float) -> float:
     return s * q
 
 
-@compiled
+@compile_kernel
 def binade(x: float) -> tuple[np.int64, np.float64]:
     """Return e and f with x = 2^e f, f in [sqrt(1/2), sqrt(2)), for a normal x > 0."""
     bits = np.float64(x).view(np.int64)
@@ -116,14 +116,14 @@ def binade(x: float) -> tuple[np.int64, np.float64]:
     return e, np.int64(bits - (e << 52)).view(np.float64)
 
 
-@compiled
+@compile_kernel
 def log(x: float) -> float:
     """Return log x for a normal x > 0, with relative accuracy near x = 1."""
     e, f = binade(x)  # Near x = 1, e is 0 and f-1 is exact.
     return fma(np.float64(e), LOG_2, log_ratio((f - 1.0) / (f + 1.0)))
 
 
-@compiled
+@compile_kernel
 def sinpi(x: float) -> float:
     """Return sin(pi x) for x in [-1/2, 1/2]."""
     t = x * x
@@ -132,13 +132,13 @@ def sinpi(x: float) -> float:
     return x * q
 
 
-@inlined
+@compile_inline
 def power_of_two(exponent: int) -> float:
     """Return 2^exponent for -1022 <= exponent <= 1023."""
     return np.int64((1023 + exponent) << 52).view(np.float64)
 
 
-@compiled
+@compile_kernel
 def word_of(raw: bytes, i: int) -> np.uint64:
     """Return the i-th word of little-endian bytes.
 
@@ -151,48 +151,48 @@ def word_of(raw: bytes, i: int) -> np.uint64:
     return word
 
 
-@inlined
-def unsigned(word: Word) -> np.uint64:
+@compile_inline
+def as_unsigned(word: Word) -> np.uint64:
     """Return a word, which may be given as a signed number, as 64 unsigned bits."""
     return np.int64(word).view(np.uint64)
 
 
-@compiled
+@compile_kernel
 def uniform(word: Word, precision: int) -> float:
     """Return U in [0, 1): the top `precision` bits of a word."""
-    k = np.int64(unsigned(word) >> np.uint64(64 - precision))
+    k = np.int64(as_unsigned(word) >> np.uint64(64 - precision))
     return np.float64(k) * power_of_two(-precision)
 
 
-@compiled
+@compile_kernel
 def complement(word: Word, precision: int) -> float:
     """Return V = 1 - U in (0, 1], exactly."""
-    k = np.int64(unsigned(word) >> np.uint64(64 - precision))
+    k = np.int64(as_unsigned(word) >> np.uint64(64 - precision))
     return fma(np.float64(k), -power_of_two(-precision), 1.0)
 
 
-@compiled
+@compile_kernel
 def half_turn(word: Word, precision: int) -> float:
     """Return U mod 1/2, exactly: all bits of U but the first."""
-    k = np.int64((unsigned(word) & LOW_63_BITS) >> np.uint64(64 - precision))
+    k = np.int64((as_unsigned(word) & LOW_63_BITS) >> np.uint64(64 - precision))
     return np.float64(k) * power_of_two(-precision)
 
 
-@compiled
+@compile_kernel
 def half_turn_left(word: Word, precision: int) -> float:
     """Return 1/2 - (U mod 1/2) in (0, 1/2], exactly."""
-    k = np.int64((unsigned(word) & LOW_63_BITS) >> np.uint64(64 - precision))
+    k = np.int64((as_unsigned(word) & LOW_63_BITS) >> np.uint64(64 - precision))
     return fma(np.float64(k), -power_of_two(-precision), 0.5)
 
 
-@inlined
+@compile_inline
 def with_sign_of(word: Word, magnitude: float) -> float:
     """Return `magnitude` >= 0 with the first bit of U as its sign: 0 is plus, 1 is minus."""
     bits = np.float64(magnitude).view(np.int64)
     return np.int64(bits | (np.int64(word) & _SIGN_BIT)).view(np.float64)
 
 
-@inlined
+@compile_inline
 def nan_unless(x: float, certain: Truth) -> float:
     """Return x if it is certain, else NaN, whose bits are all ones.
 
@@ -202,7 +202,7 @@ def nan_unless(x: float, certain: Truth) -> float:
     return np.int64(bits | (np.int64(certain) - np.int64(1))).view(np.float64)
 
 
-@compiled
+@compile_kernel
 def cospi(word: Word, precision: int) -> float:
     """Return cos(pi U) as Remark 1 draws it: the first bit is the sign, the rest the magnitude.
 

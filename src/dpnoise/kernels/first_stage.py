@@ -22,7 +22,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from dpnoise.kernels import Floats, Integers, Truth, Words, certified, compiled
+from dpnoise.kernels import Floats, Integers, Truth, Words, certified, compile_kernel
 from dpnoise.kernels.elementary import fma, in_widest_vectors, nan_unless
 from dpnoise.kernels.numba_internals import Untyped
 
@@ -32,7 +32,7 @@ _LAST_ROUNDINGS = 2.0**-51
 _EXPONENT = np.int64(0x7FF << 52)
 
 
-@compiled
+@compile_kernel
 def not_finite(values: Floats) -> int:
     """Return the number of values that are NaN or infinite."""
     count = 0
@@ -63,7 +63,7 @@ def _above_grids(value: Untyped, grid: Untyped) -> Untyped:
     return of_integer
 
 
-@compiled
+@compile_kernel
 def certain_point(
     value: float, z: float, error: float, scale: float, grid: float
 ) -> tuple[float, Truth]:
@@ -87,7 +87,7 @@ def certain_point(
     return nan_unless(result, certain), certain
 
 
-@compiled
+@compile_kernel
 def laplace_1(
     words: Words, bits: int, values: Values, scale: float, grid: float, out: Floats
 ) -> int:
@@ -101,7 +101,7 @@ def laplace_1(
     return undecided
 
 
-@compiled
+@compile_kernel
 def gaussian_2(
     words: Words, bits: int, values: Values, scale: float, grid: float, out: Floats
 ) -> int:
@@ -115,7 +115,7 @@ def gaussian_2(
     return undecided
 
 
-@compiled
+@compile_kernel
 def gaussian_pairs(
     words: Words, bits: int, values: Values, scale: float, grid: float, out: Floats
 ) -> int:
@@ -140,14 +140,14 @@ def gaussian_pairs(
 # Selection mechanisms need the noise and its error.
 
 
-@compiled
+@compile_kernel
 def exponential(words: Words, bits: int, noise: Floats, errors: Floats) -> None:
     """Exponential noise from one uniform each."""
     for i in range(noise.size):
         noise[i], errors[i] = certified.exponential(words[i], bits)
 
 
-@compiled
+@compile_kernel
 def gumbel(words: Words, bits: int, noise: Floats, errors: Floats) -> None:
     """Gumbel noise from one uniform each."""
     for i in range(noise.size):

@@ -19,7 +19,7 @@ from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from dpnoise.kernels import Truth, compiled, inlined
+from dpnoise.kernels import Truth, compile_inline, compile_kernel
 
 Wide = tuple[np.uint64, np.uint64]
 
@@ -154,7 +154,7 @@ def down(a: Wide, b: np.uint64) -> Wide:
 
 
 @_compile_as(lambda builder, a, b: builder.icmp_unsigned("<", a, b), ("wide", "wide"), "truth")
-def less(a: Wide, b: Wide) -> Truth:
+def is_less(a: Wide, b: Wide) -> Truth:
     """Return whether a < b."""
     return whole(a) < whole(b)
 
@@ -165,19 +165,19 @@ def zeros_before(a: Wide) -> np.uint64:
     return np.uint64(128 - whole(a).bit_length())
 
 
-@inlined
-def where(condition: Truth) -> np.uint64:
+@compile_inline
+def mask_where(condition: Truth) -> np.uint64:
     """Return a word of ones where the condition holds, else 0."""
     return _0 - np.uint64(condition)
 
 
-@inlined
+@compile_inline
 def mask_of(sign: np.uint64) -> np.uint64:
     """Return a word of ones for a first bit of 1, else 0."""
     return _0 - (sign >> _63)
 
 
-@inlined
+@compile_inline
 def negated_if(mask: np.uint64, a: Wide) -> Wide:
     """Return -a modulo 2^128 units where the mask is all ones, a where it is 0."""
     return minus((a[0] ^ mask, a[1] ^ mask), (mask, mask))
@@ -203,7 +203,7 @@ _ROOT_AT_0, _ROOT_SLOPE = wide(int(0.53319319 * 2**128)), wide(int(0.30468182 * 
 _THREE_SIXTEENTHS = wide(3 * 2**124)
 
 
-@compiled
+@compile_kernel
 def half_reciprocal(x: Wide) -> Wide:
     """Return 1/(2x) for a fraction x between 0.6035 and 0.8536, within 4 units.
 
@@ -215,7 +215,7 @@ def half_reciprocal(x: Wide) -> Wide:
     return g
 
 
-@compiled
+@compile_kernel
 def minus_log(v: Wide) -> tuple[Wide, np.uint64]:
     """Return -log V of a fraction V > 0 as a magnitude, and the number e of its leading zeros.
 
@@ -225,7 +225,7 @@ def minus_log(v: Wide) -> tuple[Wide, np.uint64]:
     e = zeros_before(v)
     f = up(v, e)
     difference = minus(f, SQRT_HALF)
-    below = where(less(f, SQRT_HALF))
+    below = mask_where(is_less(f, SQRT_HALF))
     size = negated_if(below, difference)
     s = times(size, half_reciprocal(plus(down(f, _1), _HALF_SQRT_HALF)))
     t = times(s, s)
@@ -239,7 +239,7 @@ def minus_log(v: Wide) -> tuple[Wide, np.uint64]:
     return minus(plus(logs, (_0, _1)), negated_if(below, twice_atanh)), e
 
 
-@compiled
+@compile_kernel
 def half_sine(t: Wide) -> Wide:
     """Return sin(pi t/2)/2 of a fraction t, within 64 units."""
     square = times(t, t)
@@ -249,7 +249,7 @@ def half_sine(t: Wide) -> Wide:
     return times(t, q)
 
 
-@compiled
+@compile_kernel
 def root(a: Wide) -> tuple[Wide, np.uint64]:
     """Return the root of a magnitude within 8 units, and k with root >= 2^(3-k), or a = 0.
 

@@ -8,14 +8,14 @@ value in a histogram over all of them.
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.kernels import Floats, Words, compiled
+from dpnoise.kernels import Floats, Words, compile_kernel
 from dpnoise.kernels.elementary import power_of_two
 
 Indices = NDArray[np.int64]
 Patterns = NDArray[np.uint32] | NDArray[np.uint16]
 
 
-@compiled
+@compile_kernel
 def nearest(x: float, digits: int, emin: int) -> float:
     """Return the value nearest to x, ties to even, in the format without an upper limit.
 
@@ -28,7 +28,7 @@ def nearest(x: float, digits: int, emin: int) -> float:
     return (x + shift) - shift
 
 
-@compiled
+@compile_kernel
 def round_all(values: Floats, digits: int, emin: int) -> None:
     """Round all values in place; from 2^(2-emin) on they become infinite."""
     infinity = power_of_two(2 - emin)
@@ -37,7 +37,7 @@ def round_all(values: Floats, digits: int, emin: int) -> None:
         values[i] = rounded if abs(rounded) < infinity else np.copysign(np.inf, rounded)
 
 
-@compiled
+@compile_kernel
 def widen(patterns: Patterns, digits: int, emin: int, out: Floats) -> None:
     """Decode the bits of a format's values to float64, exactly.
 
@@ -57,7 +57,7 @@ def widen(patterns: Patterns, digits: int, emin: int, out: Floats) -> None:
         out[i] = -size if pattern >> fraction_bits > top else size
 
 
-@compiled
+@compile_kernel
 def narrow(values: Floats, digits: int, emin: int, patterns: Patterns) -> None:
     """Round values within a format's range to nearest, ties to even, and write their bits.
 
@@ -77,7 +77,7 @@ def narrow(values: Floats, digits: int, emin: int, patterns: Patterns) -> None:
         patterns[i] = pattern + negative * np.int64(4 - 2 * emin)
 
 
-@compiled
+@compile_kernel
 def add_laws(
     a: Floats,
     weights_a: Floats,
@@ -105,7 +105,7 @@ def add_laws(
             out[places[j]] += weights_a[i] * weights_b[j]
 
 
-@compiled
+@compile_kernel
 def all_words(first: int, variates: int, bits: int, words: Words) -> None:
     """Enumerate all elements made of words of `bits` bits: fill with those from `first` on.
 

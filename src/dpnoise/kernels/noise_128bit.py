@@ -9,7 +9,7 @@ select between two computed numbers.
 
 import numpy as np
 
-from dpnoise.kernels import inlined
+from dpnoise.kernels import compile_inline
 from dpnoise.kernels.certified import LOW_62_BITS
 from dpnoise.kernels.elementary import LOW_63_BITS
 from dpnoise.kernels.fixed import SQRT_HALF, Wide, half_sine, minus_log, root, times, up
@@ -21,7 +21,7 @@ _50, _63, _67 = (np.uint64(k) for k in (50, 63, 67))
 NO_BOUND = np.uint64(2**62)  # An error with which no grid point is certain.
 
 
-@inlined
+@compile_inline
 def _minus_log_v(complement: Wide, unseen: np.uint64) -> tuple[Wide, np.uint64]:
     """Return -log V at the lower end of V, and its error.
 
@@ -32,7 +32,7 @@ def _minus_log_v(complement: Wide, unseen: np.uint64) -> tuple[Wide, np.uint64]:
     return magnitude, moved + zeros + zeros + _6 if zeros < _67 else NO_BOUND
 
 
-@inlined
+@compile_inline
 def _root_of_minus_log_v(complement: Wide) -> tuple[Wide, np.uint64]:
     """Return sqrt(-log V) and its error: two roots differ by at most |a - b| / sqrt(b)."""
     square, error = _minus_log_v(complement, _0)
@@ -41,20 +41,20 @@ def _root_of_minus_log_v(complement: Wide) -> tuple[Wide, np.uint64]:
     return magnitude, ((error << (k & _63)) >> _3) + _9 if bounded else NO_BOUND
 
 
-@inlined
+@compile_inline
 def _half_cosine(u: Wide) -> Wide:
     """Return half of Remark 1's cosine, without its sign: within 66 units of 2^-128."""
     return half_sine(up((~u[0] & LOW_63_BITS, ~u[1]), _1))
 
 
-@inlined
+@compile_inline
 def laplace_1(u: Wide) -> Noise:
     """Equation (2): the first bit is the sign of log V, -log V of the others the magnitude."""
     magnitude, error = _minus_log_v(up((~u[0] & LOW_63_BITS, ~u[1]), _1), _1)
     return magnitude, ~u[0], error
 
 
-@inlined
+@compile_inline
 def gaussian_2(v: Wide, u: Wide) -> Noise:
     """sqrt(2) sqrt(-log V) cos(pi U)."""
     radius, error = _root_of_minus_log_v((~v[0], ~v[1]))
@@ -62,7 +62,7 @@ def gaussian_2(v: Wide, u: Wide) -> Noise:
     return magnitude, u[0], error + (error >> _1) + _16
 
 
-@inlined
+@compile_inline
 def gaussian_pair(v: Wide, u: Wide) -> tuple[Noise, Noise]:
     """sqrt(2) sqrt(-log V) times cosine and sine of one angle in a quarter turn, two signs."""
     radius, error = _root_of_minus_log_v((~v[0], ~v[1]))

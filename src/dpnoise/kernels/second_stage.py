@@ -8,9 +8,27 @@ always takes this stage. A chunk sends a fixed number of places, `slots`, whethe
 
 import numpy as np
 
-from dpnoise.kernels import Floats, Integers, Truth, Words, compiled, inlined, noise_128bit
+from dpnoise.kernels import (
+    Floats,
+    Integers,
+    Truth,
+    Words,
+    compile_inline,
+    compile_kernel,
+    noise_128bit,
+)
 from dpnoise.kernels.elementary import LOW_63_BITS, power_of_two, word_of
-from dpnoise.kernels.fixed import Wide, down, less, mask_of, negated_if, plus, product, up, where
+from dpnoise.kernels.fixed import (
+    Wide,
+    down,
+    is_less,
+    mask_of,
+    mask_where,
+    negated_if,
+    plus,
+    product,
+    up,
+)
 from dpnoise.kernels.noise_128bit import Noise
 from dpnoise.kernels.scalar import raised_word
 
@@ -28,7 +46,7 @@ _BLOCK = 16  # Numbers that are searched for NaNs together.
 # The decision. A number of grids is a whole number plus a fraction in units of 2^-128.
 
 
-@compiled
+@compile_kernel
 def nearest_cell(fraction: Wide, noise: Noise, ratio: float) -> tuple[np.int64, Truth]:
     """Return floor(fraction + ratio * Z + 1/2), and whether it is certain for all Z of the noise.
 
@@ -51,14 +69,14 @@ def nearest_cell(fraction: Wide, noise: Noise, ratio: float) -> tuple[np.int64, 
     part = negated_if(mask, part)
     whole = (whole ^ mask) + (mask & np.uint64((part[0] | part[1]) == _0))
     y = plus(part, fraction)
-    whole += np.uint64(less(y, fraction))
+    whole += np.uint64(is_less(y, fraction))
     y = plus(y, (_SIGN, _0))
     whole += np.uint64(y[0] < _SIGN)
-    outside = np.uint64(less(y, bound)) | np.uint64(less(plus(y, bound), bound))
+    outside = np.uint64(is_less(y, bound)) | np.uint64(is_less(plus(y, bound), bound))
     return np.uint64(whole).view(np.int64), (outside | (error >> _62)) == _0
 
 
-@compiled
+@compile_kernel
 def split_float(value: float, grid: float) -> tuple[float, np.int64, Wide]:
     """Return base, whole and fraction with value = base + (whole + fraction) * grid.
 
@@ -76,16 +94,16 @@ def split_float(value: float, grid: float) -> tuple[float, np.int64, Wide]:
     right = np.uint64(max(places, np.int64(0)))
     up_by, down_by = _128 - min(right, _128), max(right, _128) - _128
     part = down(up((_0, m), up_by), down_by)
-    whole = (m >> (right & _63)) & where(right < _64)
+    whole = (m >> (right & _63)) & mask_where(right < _64)
     mask = mask_of(bits)
     part = negated_if(mask, part)
     whole = (whole ^ mask) + (mask & np.uint64((part[0] | part[1]) == _0))
-    keep = where(within)
+    keep = mask_where(within)
     base = 0.0 if within else value
     return base, np.uint64(whole & keep).view(np.int64), (part[0] & keep, part[1] & keep)
 
 
-@inlined
+@compile_inline
 def release_float(value: float, noise: Noise, scale: float, grid: float) -> float:
     """Return the nearest float to the grid point of value + scale * Z, or NaN if it is open."""
     base, whole, fraction = split_float(value, grid)
@@ -96,7 +114,7 @@ def release_float(value: float, noise: Noise, scale: float, grid: float) -> floa
     return result if certain else np.nan
 
 
-@inlined
+@compile_inline
 def split_integer(value: np.int64, shift: int) -> tuple[np.int64, Wide]:
     """Return value / 2^shift, for a shift of at most 62, as a whole number and a fraction."""
     return value >> np.int64(shift), up(
@@ -104,7 +122,7 @@ def split_integer(value: np.int64, shift: int) -> tuple[np.int64, Wide]:
     )
 
 
-@inlined
+@compile_inline
 def release_integer(value: np.int64, shift: int, noise: Noise, ratio: float) -> np.int64:
     """Return value + scale * Z in whole grids of 2^shift, or OPEN if it is not certain.
 
@@ -115,7 +133,7 @@ def release_integer(value: np.int64, shift: int, noise: Noise, ratio: float) -> 
     return whole + cell if certain else OPEN
 
 
-@inlined
+@compile_inline
 def release_raised(raised: np.uint64, shift: int, noise: Noise, ratio: float) -> np.int64:
     """Return the same for value + 2^63, or OPEN if `raised` is 0 or the sum exceeds int64.
 
@@ -133,31 +151,31 @@ def release_raised(raised: np.uint64, shift: int, noise: Noise, ratio: float) ->
 # One number: the words come as bytes, the first word of each uniform, then the second of each.
 
 
-@inlined
+@compile_inline
 def wide_of(raw: bytes, j: int, variates: int) -> Wide:
     """Return 128 bits of uniform j, from 0."""
     return word_of(raw, j), word_of(raw, variates + j)
 
 
-@inlined
+@compile_inline
 def laplace_1_of(raw: bytes) -> Noise:
     """Return the noise of one number."""
     return noise_128bit.laplace_1(wide_of(raw, 0, 1))
 
 
-@inlined
+@compile_inline
 def gaussian_2_of(raw: bytes) -> Noise:
     """Return the noise of one number."""
     return noise_128bit.gaussian_2(wide_of(raw, 0, 2), wide_of(raw, 1, 2))
 
 
-@compiled
+@compile_kernel
 def laplace_1_float(raw: bytes, value: float, scale: float, grid: float) -> float:
     """Release one float with Laplace noise from one uniform."""
     return release_float(value, laplace_1_of(raw), scale, grid)
 
 
-@compiled
+@compile_kernel
 def gaussian_2_float(raw: bytes, value: float, scale: float, grid: float) -> float:
     """Release one float with Gaussian noise from two uniforms."""
     return release_float(value, gaussian_2_of(raw), scale, grid)
@@ -166,13 +184,13 @@ def gaussian_2_float(raw: bytes, value: float, scale: float, grid: float) -> flo
 # An integer comes as a Python object whose digits the kernel reads, or with 2^63 added.
 
 
-@compiled
+@compile_kernel
 def laplace_1_integer(raw: bytes, raised: np.uint64, shift: int, ratio: float) -> np.int64:
     """Release one integer with Laplace noise from one uniform."""
     return release_raised(raised_word(raised), shift, laplace_1_of(raw), ratio)
 
 
-@compiled
+@compile_kernel
 def gaussian_2_integer(raw: bytes, raised: np.uint64, shift: int, ratio: float) -> np.int64:
     """Release one integer with Gaussian noise from two uniforms."""
     return release_raised(raised_word(raised), shift, gaussian_2_of(raw), ratio)
@@ -182,7 +200,7 @@ def gaussian_2_integer(raw: bytes, raised: np.uint64, shift: int, ratio: float) 
 # second words of each slot's uniforms. A row of `noise` is magnitude, sign and error.
 
 
-@compiled
+@compile_kernel
 def open_places(out: Floats, width: int, least: int, blocks: Integers, slots: Integers) -> int:
     """Write the places with a NaN to `slots`, in order, and return their number.
 
@@ -214,42 +232,42 @@ def open_places(out: Floats, width: int, least: int, blocks: Integers, slots: In
 # These compute 1 or 0 from bits, because LLVM may turn a comparison into a branch.
 
 
-@inlined
+@compile_inline
 def _is_negative(number: int | np.int64) -> np.int64:
     return np.int64(np.int64(number).view(np.uint64) >> _63)
 
 
-@inlined
+@compile_inline
 def _is_nan(x: float) -> np.int64:
     return _is_negative(_INFINITY - np.int64(np.float64(x).view(np.uint64) & LOW_63_BITS))
 
 
-@inlined
+@compile_inline
 def _is_open(out: Floats, place: int, width: int) -> np.int64:
     i, j = width * place, min(width * place + width, out.size) - 1
     return _is_nan(out[i]) | _is_nan(out[j])
 
 
-@inlined
+@compile_inline
 def _store(noise: Words, j: int, row: Noise) -> None:
     magnitude, noise[j, 2], noise[j, 3] = row
     noise[j, 0], noise[j, 1] = magnitude
 
 
-@inlined
+@compile_inline
 def _wide(words: Words, further: Words, slots: Integers, j: int, k: int) -> Wide:
     """Return 128 bits of uniform k of slot j."""
     return words[slots[j] * further.shape[1] + k], further[j, k]
 
 
-@compiled
+@compile_kernel
 def laplace_1(words: Words, further: Words, slots: Integers, noise: Words) -> None:
     """Laplace noise from one uniform each."""
     for j in range(further.shape[0]):
         _store(noise, j, noise_128bit.laplace_1(_wide(words, further, slots, j, 0)))
 
 
-@compiled
+@compile_kernel
 def gaussian_2(words: Words, further: Words, slots: Integers, noise: Words) -> None:
     """Gaussian noise from two uniforms each."""
     for j in range(further.shape[0]):
@@ -257,7 +275,7 @@ def gaussian_2(words: Words, further: Words, slots: Integers, noise: Words) -> N
         _store(noise, j, noise_128bit.gaussian_2(v, u))
 
 
-@compiled
+@compile_kernel
 def gaussian_pairs(words: Words, further: Words, slots: Integers, noise: Words) -> None:
     """Two numbers with Gaussian noise from two uniforms for both."""
     for j in range(further.shape[0]):
@@ -267,18 +285,18 @@ def gaussian_pairs(words: Words, further: Words, slots: Integers, noise: Words) 
         _store(noise, 2 * j + 1, second)
 
 
-@inlined
+@compile_inline
 def _element(slots: Integers, width: int, j: int) -> int:
     """Return the index of the element that row j of the noise belongs to."""
     return int(slots[j // width]) * width + j % width
 
 
-@inlined
+@compile_inline
 def _noise(noise: Words, j: int) -> Noise:
     return (noise[j, 0], noise[j, 1]), noise[j, 2], noise[j, 3]
 
 
-@compiled
+@compile_kernel
 def settle_floats(
     noise: Words,
     slots: Integers,
@@ -304,7 +322,7 @@ def settle_floats(
     return left
 
 
-@compiled
+@compile_kernel
 def settle_cells(
     noise: Words,
     slots: Integers,
@@ -331,7 +349,7 @@ def settle_cells(
 # Integers: the first stage releases their remainders modulo the grid.
 
 
-@compiled
+@compile_kernel
 def add_whole_grids(values: Integers, shift: int, out: Integers) -> None:
     """Add the whole grids of 2^shift below each value to the released remainders in `out`.
 
@@ -348,7 +366,7 @@ def add_whole_grids(values: Integers, shift: int, out: Integers) -> None:
         out[i] = (total & ~wrapped) | (end & wrapped)
 
 
-@compiled
+@compile_kernel
 def to_integers(shift: int, out: Integers) -> None:
     """Convert numbers of grids to integers that saturate."""
     highest = _LARGEST_INTEGER >> np.int64(shift)

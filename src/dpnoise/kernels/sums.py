@@ -5,7 +5,7 @@ NaN means missing and is skipped.
 
 import numpy as np
 
-from dpnoise.kernels import Floats, Integers, compiled
+from dpnoise.kernels import Floats, Integers, compile_kernel
 
 # Adding 1.5 * 2^52 puts a whole number below 2^51 into the low bits of the sum.
 _SHIFT = 1.5 * 2.0**52
@@ -14,14 +14,14 @@ _LOW_BITS = 26
 _LOW = 2**_LOW_BITS - 1
 
 
-@compiled
+@compile_kernel
 def cell(value: float, inverse_grid: float, least: float, most: float) -> np.int64:
     """Return a value in whole grids, clamped, then floor(q + 1/2), as every engine computes it."""
     clamped = min(max(value * inverse_grid, least), most)
     return np.float64(np.floor(clamped + 0.5) + _SHIFT).view(np.int64) - _SHIFT_BITS
 
 
-@compiled
+@compile_kernel
 def sum_all(
     values: Floats, inverse_grid: float, least: float, most: float
 ) -> tuple[np.int64, np.int64]:
@@ -38,7 +38,7 @@ def sum_all(
     return count, total
 
 
-@compiled
+@compile_kernel
 def sum_squares(
     values: Floats, inverse_grid: float, least: float, most: float
 ) -> tuple[np.int64, np.int64]:
@@ -52,7 +52,7 @@ def sum_squares(
     return low, high
 
 
-@compiled
+@compile_kernel
 def count_cells(
     values: Floats, inverse_grid: float, least: float, most: float, counts: Integers
 ) -> None:

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from dpnoise.kernels import Floats, Words, compiled
+from dpnoise.kernels import Floats, Words, compile_kernel
 from dpnoise.kernels.elementary import (
     Word,
     complement,
@@ -29,7 +29,7 @@ from dpnoise.kernels.elementary import (
 )
 
 
-@compiled
+@compile_kernel
 def uniforms(
     words: Words, variates: int, precision: int, scale: float, scratch: Floats, out: Floats
 ) -> None:
@@ -38,13 +38,13 @@ def uniforms(
         out[i] = scale * uniform(words[i], precision)
 
 
-@compiled
+@compile_kernel
 def box_muller(v: Word, u: Word, precision: int) -> float:
     """Return sqrt(-log V) cos(pi U): one member of a Box-Muller pair, divided by sqrt(2)."""
     return math.sqrt(-log(complement(v, precision))) * cospi(u, precision)
 
 
-@compiled
+@compile_kernel
 def normals(words: Words, variates: int, precision: int, out: Floats) -> None:
     """Fill the front of `out` with standard Gaussians N, each from `variates` uniforms.
 
@@ -65,20 +65,20 @@ def normals(words: Words, variates: int, precision: int, out: Floats) -> None:
         out[i] = norm * total
 
 
-@compiled
+@compile_kernel
 def one_gaussian(v1: Word, u1: Word, v2: Word, u2: Word, precision: int) -> float:
     """Return N from four uniforms: sqrt(-log V1) cos(pi U1) + sqrt(-log V2) cos(pi U2)."""
     return box_muller(v1, u1, precision) + box_muller(v2, u2, precision)
 
 
-@compiled
+@compile_kernel
 def gaussian_of(raw: bytes, precision: int) -> float:
     """Return N from four uniforms, given as 32 bytes."""
     v1, u1, v2, u2 = word_of(raw, 0), word_of(raw, 1), word_of(raw, 2), word_of(raw, 3)
     return one_gaussian(v1, u1, v2, u2, precision)
 
 
-@compiled
+@compile_kernel
 def gaussian(
     words: Words, variates: int, precision: int, scale: float, scratch: Floats, out: Floats
 ) -> None:
@@ -93,7 +93,7 @@ def gaussian(
             out[i] = scale * scratch[i]
 
 
-@compiled
+@compile_kernel
 def one_laplace(v1: Word, u1: Word, v2: Word, u2: Word, precision: int) -> float:
     """Return log V1 cos(pi U1) + log V2 cos(pi U2), with the symmetric cosine of Remark 1."""
     first = log(complement(v1, precision)) * cospi(u1, precision)
@@ -101,14 +101,14 @@ def one_laplace(v1: Word, u1: Word, v2: Word, u2: Word, precision: int) -> float
     return first + second
 
 
-@compiled
+@compile_kernel
 def laplace_of(raw: bytes, precision: int) -> float:
     """Return Theorem 5.1 of four uniforms, given as 32 bytes."""
     v1, u1, v2, u2 = word_of(raw, 0), word_of(raw, 1), word_of(raw, 2), word_of(raw, 3)
     return one_laplace(v1, u1, v2, u2, precision)
 
 
-@compiled
+@compile_kernel
 def laplace_theorem(
     words: Words, variates: int, precision: int, scale: float, scratch: Floats, out: Floats
 ) -> None:
@@ -118,7 +118,7 @@ def laplace_theorem(
         out[i] = scale * one_laplace(v1, u1, v2, u2, precision)
 
 
-@compiled
+@compile_kernel
 def laplace_exponentials(
     words: Words, variates: int, precision: int, scale: float, scratch: Floats, out: Floats
 ) -> None:
@@ -129,7 +129,7 @@ def laplace_exponentials(
         out[i] = scale * (E1 - E2)
 
 
-@compiled
+@compile_kernel
 def laplace_inverse(
     words: Words, variates: int, precision: int, scale: float, scratch: Floats, out: Floats
 ) -> None:
@@ -143,7 +143,7 @@ def laplace_inverse(
         out[i] = -scale * with_sign_of(words[i], -log(V))
 
 
-@compiled
+@compile_kernel
 def both_members(v: Word, u: Word, precision: int) -> tuple[float, float]:
     """Return both standard Gaussians of a Box-Muller pair, equations (3a) and (3b)."""
     radius = math.sqrt(-2.0 * log(complement(v, precision)))
@@ -155,7 +155,7 @@ def both_members(v: Word, u: Word, precision: int) -> tuple[float, float]:
     return sign * radius * sinpi(0.5 - abs(x)), sign * radius * sinpi(x)
 
 
-@compiled
+@compile_kernel
 def laplace_squares(
     words: Words, variates: int, precision: int, scale: float, scratch: Floats, out: Floats
 ) -> None:
@@ -182,7 +182,7 @@ def laplace_squares(
             out[i] = scale * 0.5 * (N1 * N1 - N2 * N2 + N3 * N3 - N4 * N4)
 
 
-@compiled
+@compile_kernel
 def laplace_products(
     words: Words, variates: int, precision: int, scale: float, scratch: Floats, out: Floats
 ) -> None:
@@ -205,14 +205,14 @@ def laplace_products(
             out[i] = scale * (N1 * N2 - N3 * N4)
 
 
-@compiled
+@compile_kernel
 def half_gamma(v: Word, u: Word, precision: int) -> float:
     """Return -log V cos^2(pi U) = N^2 / 2, a Gamma(1/2)."""
     c = cospi(u, precision)
     return -log(complement(v, precision)) * (c * c)
 
 
-@compiled
+@compile_kernel
 def half_gammas(
     words: Words,
     variates: int,
@@ -243,7 +243,7 @@ def half_gammas(
         out[i] = scale * total
 
 
-@compiled
+@compile_kernel
 def gumbel(
     words: Words, variates: int, precision: int, scale: float, scratch: Floats, out: Floats
 ) -> None:
@@ -258,14 +258,14 @@ def gumbel(
         out[i] = -scale * log(max(out[i], least))
 
 
-@compiled
+@compile_kernel
 def tanpi(word: Word, precision: int) -> float:
     """Return tan(pi U), drawn like the cosine: first bit for the sign, others for magnitude."""
     tangent = sinpi(half_turn(word, precision)) / sinpi(half_turn_left(word, precision))
     return with_sign_of(word, tangent)
 
 
-@compiled
+@compile_kernel
 def cauchy(
     words: Words, variates: int, precision: int, scale: float, scratch: Floats, out: Floats
 ) -> None:

@@ -70,6 +70,11 @@ class Distribution(ABC):
 class Uniform(Distribution):
     """The uniform distribution on [0, scale).
 
+    Parameters
+    ----------
+    scale
+        The upper end, greater than 0.
+
     Examples
     --------
     >>> Uniform(scale=2.0).mean
@@ -101,6 +106,11 @@ class Uniform(Distribution):
 @dataclass(frozen=True)
 class Gaussian(Distribution):
     """The Gaussian distribution with mean 0 and standard deviation `scale`.
+
+    Parameters
+    ----------
+    scale
+        The standard deviation, greater than 0.
 
     Examples
     --------
@@ -136,6 +146,11 @@ class Gaussian(Distribution):
 @dataclass(frozen=True)
 class Laplace(Distribution):
     """The Laplace distribution with mean 0 and scale b: density exp(-|x|/b) / 2b.
+
+    Parameters
+    ----------
+    scale
+        The scale b, greater than 0.
 
     Examples
     --------
@@ -183,6 +198,13 @@ class LaplaceShare(Distribution):
     """One of `parties` shares of a Laplace variate: the difference of two Gamma(1/parties).
 
     Shares are noise. Added in floats they carry no exact guarantee.
+
+    Parameters
+    ----------
+    scale
+        The scale b of the Laplace variate, greater than 0.
+    parties
+        The number of shares.
     """
 
     scale: float
@@ -227,6 +249,13 @@ class Gamma(Distribution):
     Where 2k is whole it is drawn as a sum of half gammas N^2/2; other shapes as a sum of n pieces
     Gamma(k/n), each by the inverse of its distribution function from one uniform.
 
+    Parameters
+    ----------
+    shape
+        The shape k, greater than 0.
+    scale
+        The scale theta, greater than 0.
+
     Examples
     --------
     >>> Gamma(shape=2.5, scale=2.0).mean
@@ -268,6 +297,11 @@ class Gamma(Distribution):
 class Exponential(Distribution):
     """The exponential distribution with mean `scale`: Gamma(1), two half gammas.
 
+    Parameters
+    ----------
+    scale
+        The mean, greater than 0.
+
     Examples
     --------
     >>> Exponential(scale=3.0).share(2)
@@ -307,6 +341,11 @@ class Exponential(Distribution):
 @dataclass(frozen=True)
 class ChiSquared(Distribution):
     """The chi-squared distribution with `df` degrees of freedom: 2 Gamma(df/2).
+
+    Parameters
+    ----------
+    df
+        The degrees of freedom, greater than 0.
 
     Examples
     --------
@@ -351,6 +390,11 @@ class ChiSquared(Distribution):
 class Gumbel(Distribution):
     """The Gumbel distribution with mode 0: minus the logarithm of an exponential variate.
 
+    Parameters
+    ----------
+    scale
+        The scale, greater than 0.
+
     Examples
     --------
     >>> round(Gumbel().mean, 4)
@@ -385,6 +429,11 @@ class Gumbel(Distribution):
 @dataclass(frozen=True)
 class Cauchy(Distribution):
     """The Cauchy distribution with median 0; it has neither mean nor variance.
+
+    Parameters
+    ----------
+    scale
+        Half of the distance between the quartiles, greater than 0.
 
     Examples
     --------

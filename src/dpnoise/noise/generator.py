@@ -1,10 +1,13 @@
 """Generator: secure noise with an interface similar to NumPy's, without seed or state."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass
-from functools import lru_cache
-from typing import ClassVar, Final, NamedTuple, NoReturn, TypedDict, Unpack
+from functools import lru_cache, wraps
+from inspect import Parameter, signature
+from typing import ClassVar, Final, NamedTuple, NoReturn, ParamSpec, TypedDict, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -19,7 +22,7 @@ from dpnoise.core.arrays import (
     check_positive_array,
     check_rounding_mode,
 )
-from dpnoise.core.entropy import SYSTEM, WORD, Source, Words
+from dpnoise.core.entropy import SYSTEM, WORD, EntropySource, Words
 from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -28,7 +31,7 @@ from dpnoise.core.errors import (
     reject,
     reject_type,
     scrub_traceback,
-    shown,
+    short_repr,
 )
 from dpnoise.core.kernel_table import kernel_for_one
 from dpnoise.core.parallel import Worker, expand
@@ -61,10 +64,38 @@ _OPTIONS: Final = frozenset(DrawOptions.__annotations__)
 
 
 def _reject_unknown(options: DrawOptions) -> NoReturn:
+    if "loc" in options:
+        raise ArgumentTypeError(
+            "Noise has mean 0, so there is no loc. To publish a number, use a mechanism, as in "
+            "dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0).release(number)."
+        )
     names = ", ".join(DrawOptions.__annotations__)
     raise ArgumentTypeError(
         f"There is no argument {min(options.keys() - _OPTIONS)!r}: give scale, size, {names}."
     )
+
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+def explain_positions(method: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Explain why a method takes scale and size by name only."""
+    parameters = signature(method).parameters
+    most = [each.kind for each in parameters.values()].count(Parameter.POSITIONAL_OR_KEYWORD)
+    by_name = "scale=2.0, size=10" if "scale" in parameters else "size=10"
+    name = method.__name__
+
+    @wraps(method)
+    def checked(*arguments: _Parameters.args, **options: _Parameters.kwargs) -> _Result:
+        if len(arguments) > most:
+            raise ArgumentTypeError(
+                f"{name} takes arguments by name, as in {name}({by_name}): by position, NumPy's "
+                "users would expect loc first, and noise has no loc."
+            )
+        return method(*arguments, **options)
+
+    return checked
 
 
 class _NoSeed:
@@ -92,16 +123,15 @@ class Generator:
     A secret plus noise in floating point can reveal the secret, even with perfect noise: see
     docs/limitations.md. To publish a number, use a mechanism such as `dpnoise.LaplaceMechanism`.
 
-    All drawing methods share these arguments: `size` (an int, a tuple, or None for one number),
-    `dtype` ("float64", "float32" or "float16", in this machine's byte order), `out` (an array of
-    such a dtype to fill, contiguous or not), `variates` (n, at most 2^24; by default from
-    `security_bits`), `form` (a name from the distribution's `forms`) and `precision` (bits of each
-    uniform; by default 53, 24 or 11, as the dtype holds).
+    The drawing methods share their arguments, which `laplace` explains. Arrays must be in this
+    machine's byte order; they need not be contiguous.
 
     A call raises RoundingModeError where the thread does not round to nearest.
 
     Parameters
     ----------
+    seed
+        Must be None: noise that can be repeated protects nobody.
     threads
         The number of threads for large arrays; None is all cores.
     security_bits
@@ -128,7 +158,7 @@ class Generator:
     threads: int | None = None
     security_bits: int = 128
 
-    source: ClassVar[Source] = SYSTEM
+    source: ClassVar[EntropySource] = SYSTEM
 
     def __post_init__(self, seed: object) -> None:
         if seed is not None and seed is not _NO_SEED:
@@ -137,29 +167,63 @@ class Generator:
             check_integer("threads", self.threads, least=1)
         check_integer("security_bits", self.security_bits, least=1)
 
-    def spawn(self, n_children: int) -> list["Generator"]:
-        """Return generators for other threads or processes: independent, as every call is."""
+    def spawn(self, n_children: int) -> list[Generator]:
+        """Return generators for other threads or processes: independent, as every call is.
+
+        Parameters
+        ----------
+        n_children
+            How many to return.
+        """
         return [self] * check_integer("n_children", n_children, least=0)
 
+    @explain_positions
     def random(
         self,
+        *,
         size: Size = None,
         dtype: DTypeLike | None = None,
         out: Array | None = None,
-        *,
         precision: int | None = None,
     ) -> Numbers:
-        """Draw uniforms: multiples of 2^-precision on [0, 1)."""
+        """Draw uniforms: multiples of 2^-precision on [0, 1).
+
+        Parameters
+        ----------
+        size, dtype, out, precision
+            As for `laplace`.
+        """
         options: DrawOptions = {"dtype": dtype, "out": out, "precision": precision}
         return self._draw(forms.UNIFORM, 1.0, size, options)
 
+    @explain_positions
     def laplace(
-        self, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
+        self, *, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
     ) -> Numbers:
         """Draw Laplace noise with mean 0 and scale b: variance 2 b^2.
 
-        `variates` selects the form: 2 the difference of exponentials, 4 Theorem 5.1, 8 and its
-        multiples the products of Gaussians. The insecure n = 1 needs form="inverse".
+        Parameters
+        ----------
+        scale
+            The scale b, greater than 0: one number, or an array with one for each variate.
+        size
+            How many: an int, a tuple for the shape of an array, or None for one number.
+        **options
+            `dtype` is "float64" (the default), "float32" or "float16". `out` is an array to fill.
+            `variates` is n, the number of uniforms for each variate, at most 2^24. `form` is a
+            name from `dpnoise.Laplace().forms`: by default, n = 2 selects the difference of
+            exponentials, 4 Theorem 5.1, and 8 and its multiples the products of Gaussians. The
+            insecure n = 1 needs form="inverse". `precision` is the number of random bits of each
+            uniform: 53, 24 or 11 by default, as the dtype holds.
+
+        Returns
+        -------
+        A float for size=None, else an array.
+
+        Raises
+        ------
+        ArgumentError, ArgumentTypeError
+            An argument is out of range or of the wrong type; `out` is unchanged.
 
         Examples
         --------
@@ -169,51 +233,107 @@ class Generator:
         """
         return self._draw(forms.LAPLACE, scale, size, options)
 
+    @explain_positions
     def normal(
-        self, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
+        self, *, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
     ) -> Numbers:
-        """Draw Gaussian noise with mean 0 and standard deviation `scale`, from n/2 half pairs."""
+        """Draw Gaussian noise with mean 0, from n/2 half pairs.
+
+        Parameters
+        ----------
+        scale
+            The standard deviation, greater than 0: one number, or an array.
+        size, **options
+            As for `laplace`.
+        """
         return self._draw(forms.GAUSSIAN, scale, size, options)
 
+    @explain_positions
     def exponential(
-        self, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
+        self, *, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
     ) -> Numbers:
-        """Draw exponential variates with mean `scale`, each from two half gammas."""
+        """Draw exponential variates, each from two half gammas.
+
+        Parameters
+        ----------
+        scale
+            The mean, greater than 0: one number, or an array.
+        size, **options
+            As for `laplace`.
+        """
         return self._draw(forms.gamma(1.0), scale, size, options)
 
+    @explain_positions
     def gamma(
         self,
         shape: float,
+        *,
         scale: ArrayLike = 1.0,
         size: Size = None,
         **options: Unpack[DrawOptions],
     ) -> Numbers:
         """Draw gamma variates: half gammas where 2 * shape is whole, pieces Gamma(shape/n) else.
 
-        `shape` is one number, because it decides the form.
+        Parameters
+        ----------
+        shape
+            The shape, greater than 0: one number, because it decides the form.
+        scale, size, **options
+            As for `laplace`.
         """
         return self._draw(Gamma(shape).forms, scale, size, options)
 
-    def chisquare(self, df: float, size: Size = None, **options: Unpack[DrawOptions]) -> Numbers:
-        """Draw chi-squared variates with `df` degrees of freedom: 2 Gamma(df/2)."""
+    @explain_positions
+    def chisquare(self, df: float, *, size: Size = None, **options: Unpack[DrawOptions]) -> Numbers:
+        """Draw chi-squared variates: 2 Gamma(df/2).
+
+        Parameters
+        ----------
+        df
+            The degrees of freedom, greater than 0.
+        size, **options
+            As for `laplace`.
+        """
         return self._draw(ChiSquared(df).forms, 2.0, size, options)
 
+    @explain_positions
     def gumbel(
-        self, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
+        self, *, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
     ) -> Numbers:
-        """Draw Gumbel variates with mode 0: minus the logarithm of exponential ones."""
+        """Draw Gumbel variates with mode 0: minus the logarithm of exponential ones.
+
+        Parameters
+        ----------
+        scale, size, **options
+            As for `laplace`.
+        """
         return self._draw(forms.GUMBEL, scale, size, options)
 
+    @explain_positions
     def cauchy(
-        self, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
+        self, *, scale: ArrayLike = 1.0, size: Size = None, **options: Unpack[DrawOptions]
     ) -> Numbers:
-        """Draw Cauchy variates with median 0: means of n tangents."""
+        """Draw Cauchy variates with median 0: means of n tangents.
+
+        Parameters
+        ----------
+        scale, size, **options
+            As for `laplace`.
+        """
         return self._draw(forms.CAUCHY, scale, size, options)
 
+    @explain_positions
     def sample(
-        self, distribution: Distribution, size: Size = None, **options: Unpack[DrawOptions]
+        self, distribution: Distribution, *, size: Size = None, **options: Unpack[DrawOptions]
     ) -> Numbers:
         """Draw from a distribution object, for example a party's share.
+
+        Parameters
+        ----------
+        distribution
+            Such as `dpnoise.Laplace(scale=2.0).share(8)`.
+        size, **options
+            As for `laplace`.
 
         Examples
         --------
@@ -265,7 +385,7 @@ class Generator:
             self._fill(plan, scale, scales, target)
         return target if out is None else out
 
-    def _fill(self, plan: "_Plan", scale: float, scales: Floats | None, out: Array) -> None:
+    def _fill(self, plan: _DrawPlan, scale: float, scales: Floats | None, out: Array) -> None:
         """Draw into an array; on an exception, overwrite it with zeros."""
         if scales is not None and np.may_share_memory(scales, out):
             scales = scales.copy()
@@ -276,7 +396,7 @@ class Generator:
             out[...] = 0.0  # One statement: CPython runs another signal handler after it.
             raise
 
-    def _draw_one(self, plan: "_Plan", scale: float) -> Numbers:
+    def _draw_one(self, plan: _DrawPlan, scale: float) -> Numbers:
         """Draw one number."""
         kernel, one, n, p, parameters, _, narrow = plan
         if one is not None:
@@ -310,7 +430,7 @@ def check_generator(rng: Generator | None) -> Generator:
     return rng
 
 
-class _Plan(NamedTuple):
+class _DrawPlan(NamedTuple):
     """The kernels that a call's arguments select, and their arguments besides the words."""
 
     kernel: Callable[..., None]
@@ -335,7 +455,7 @@ def _plan(
     precision: int | None,
     security_bits: int,
     one: bool,  # noqa: FBT001 - a key of the cache, like the others
-) -> _Plan:
+) -> _DrawPlan:
     """Choose the form, n, p and the kernels; `one` asks for the kernel for a single number."""
     kind = np.dtype(np.float64) if dtype is None else dtype
     most = _PRECISION[kind]
@@ -347,9 +467,9 @@ def _plan(
         name, given = ("variates", n) if variates is not None else ("security_bits", security_bits)
         raise ArgumentError(
             f"{name} must request at most 2^24 uniforms for each number, which are all in memory "
-            f"at once, got {shown(given)}."
+            f"at once, got {short_repr(given)}."
         )
-    return _Plan(
+    return _DrawPlan(
         kernel=chosen.kernel(),
         one=kernel_for_one(chosen.one(), "i") if one and chosen.one and n == _FOUR else None,
         variates=n,
@@ -364,7 +484,7 @@ def _plan(
 class _Draw:
     """Prepares the workers that draw into `out`; `expand` calls it once in each thread."""
 
-    plan: _Plan
+    plan: _DrawPlan
     scale: float
     scales: Floats | None
     out: Array

@@ -22,6 +22,13 @@ def variates_for(security_bits: int = 128, precision: int = 53) -> int:
 
     A sampler rounds it up to the next number that it supports (section 5.3 of the paper).
 
+    Parameters
+    ----------
+    security_bits
+        How hard an inversion should be: 2^security_bits checks.
+    precision
+        The number of random bits of each uniform.
+
     Examples
     --------
     >>> [variates_for(bits, precision=53) for bits in (128, 192, 256)]
@@ -42,6 +49,8 @@ class InversionCost:
 
     Parameters
     ----------
+    distribution, form, variates, precision, dtype
+        What was drawn: see `inversion_cost`.
     paper
         (n-1) * p, the paper's number of checks.
     exhaustive

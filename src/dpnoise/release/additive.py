@@ -8,8 +8,7 @@ holds without a floating-point caveat. A mechanism is frozen and public; the sec
 
 import math
 from collections.abc import Callable, KeysView
-from functools import wraps
-from typing import Any, ClassVar, Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
@@ -18,10 +17,10 @@ from dpnoise.core.arrays import (
     DType,
     NumPyInteger,
     check_rounding_mode,
-    narrowed,
     numeric_array,
     plain,
-    widened,
+    round_to_dtype,
+    to_float64,
 )
 from dpnoise.core.errors import (
     ArgumentError,
@@ -40,16 +39,12 @@ from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, containers, exact
 from dpnoise.release.containers import TensorTask, Value, is_tensor, release_like
 from dpnoise.release.exact import AdditiveForm
-from dpnoise.release.mechanism import Mechanism, positive
+from dpnoise.release.mechanism import Mechanism, by_name, positive
 
 _FINEST: Final = 2.0**-50  # Finest grid, in scales: the first stage decides nothing on finer ones.
 _COARSEST: Final = 2.0**60  # Coarsest grid, in scales: on coarser ones all outputs are equal.
 _INT64: Final = np.iinfo(np.int64)
 _FLOAT64: Final = np.dtype(np.float64)
-
-_Arguments = ParamSpec("_Arguments")
-_Self = TypeVar("_Self")
-_Init = Callable[Concatenate[_Self, _Arguments], None]
 
 
 class _Additive(Mechanism):
@@ -85,7 +80,7 @@ class _Additive(Mechanism):
         if lower is not None and upper is not None and lower >= upper:
             reject("lower", lower, f"be below upper={upper}")
         options = {"grid": asked, "lower": lower, "upper": upper}
-        self._hold({**calibrated, **options}, scale=scale, grid=grid)
+        self._set_attributes({**calibrated, **options}, scale=scale, grid=grid)
 
     def dp_event(self) -> Any:
         """Return the event for dp_accounting (extra `accounting`)."""
@@ -149,8 +144,8 @@ class _Additive(Mechanism):
             return self._release_integer(number, rng)
         if isinstance(value, np.float32 | np.float16):
             scalar = plain(np.asarray(value))
-            released = self._release_float(float(widened(scalar)), rng, scalar.dtype)
-            return narrowed(np.array(released), scalar.dtype)[()]
+            released = self._release_float(float(to_float64(scalar)), rng, scalar.dtype)
+            return round_to_dtype(np.array(released), scalar.dtype)[()]
         if is_tensor(value):
             return self._release_tensor(value, rng)
         return release_like(value, lambda array: self._release_array(array, rng))
@@ -199,13 +194,13 @@ class _Additive(Mechanism):
 
     def _release_floats(self, array: Array, rng: Generator) -> Array:
         bounds = self._float_bounds(array.dtype)
-        flat = widened(array).reshape(-1)
+        flat = to_float64(array).reshape(-1)
         exact.check_finite(flat, rng.threads)
         form, scale, grid = self._form, self.scale, self.grid
         out = exact.release_floats(form, flat, scale, grid, rng.source.key(), rng.threads)
         if bounds is not None:
             np.clip(out, *bounds, out=out)
-        return narrowed(out, array.dtype).reshape(array.shape)
+        return round_to_dtype(out, array.dtype).reshape(array.shape)
 
     @property
     def _integer_shift(self) -> int:
@@ -233,22 +228,6 @@ class _Additive(Mechanism):
         if least is not None and most is not None and least > most:
             reject("lower", self.lower, f"leave an integer below upper={self.upper}")
         return least, most
-
-
-def _check_names(
-    check: Callable[[KeysView[str]], None],
-) -> Callable[[_Init[_Self, _Arguments]], _Init[_Self, _Arguments]]:
-    """Check the names of the keyword arguments first, for a better message than Python's."""
-
-    def decorate(init: _Init[_Self, _Arguments]) -> _Init[_Self, _Arguments]:
-        @wraps(init)
-        def wrapper(self: _Self, /, *args: _Arguments.args, **named: _Arguments.kwargs) -> None:
-            check(named.keys())
-            init(self, *args, **named)
-
-        return wrapper
-
-    return decorate
 
 
 def _reject_scale(names: KeysView[str]) -> None:
@@ -305,12 +284,12 @@ class LaplaceMechanism(_Additive):
     _form = exact.LAPLACE_1
     _form_for_one = exact.LAPLACE_1
 
-    @_check_names(_reject_scale)
+    @by_name(_reject_scale)
     def __init__(
         self,
+        *,
         epsilon: float,
         sensitivity: float,
-        *,
         grid: float | None = None,
         lower: float | None = None,
         upper: float | None = None,
@@ -385,7 +364,7 @@ class GaussianMechanism(_Additive):
     _form = exact.GAUSSIAN_PAIRS
     _form_for_one = exact.GAUSSIAN_2
 
-    @_check_names(_require_epsilon_and_delta)
+    @by_name(_require_epsilon_and_delta)
     def __init__(
         self,
         *,
@@ -475,7 +454,7 @@ def _at_most(bound: float, dtype: DType) -> float:
     if bound < -largest:
         return -math.inf
     inside = min(bound, largest)
-    nearest = narrowed(np.array(float(inside)), dtype)
+    nearest = round_to_dtype(np.array(float(inside)), dtype)
     # Python compares an int with a float exactly.
     if float(nearest) > inside:
         with np.errstate(all="ignore"):

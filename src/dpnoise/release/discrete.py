@@ -25,7 +25,7 @@ from dpnoise.core.errors import (
 from dpnoise.core.parallel import first_words
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, exact
-from dpnoise.release.mechanism import Mechanism, positive
+from dpnoise.release.mechanism import Mechanism, by_name, positive
 
 # The largest scale that a mechanism can have. A half of the noise exceeds LARGEST_HALF only if its
 # exponential variate exceeds 2^62 / 2^55 = 128, which has a probability below exp(-128).
@@ -70,8 +70,9 @@ class DiscreteLaplaceMechanism(Mechanism):
     lower: int | None
     scale: float
 
+    @by_name()
     def __init__(
-        self, epsilon: float, sensitivity: float = 1.0, *, lower: int | None = None
+        self, *, epsilon: float, sensitivity: float = 1.0, lower: int | None = None
     ) -> None:
         asked = positive(epsilon=epsilon, sensitivity=sensitivity)
         scale = calibration.check_scale(calibration.laplace_scale(**asked))
@@ -84,7 +85,7 @@ class DiscreteLaplaceMechanism(Mechanism):
             )
         if lower is not None:
             lower = check_integer("lower", lower, least=int(_INT64.min), most=int(_INT64.max))
-        self._hold({**asked, "lower": lower}, scale=scale)
+        self._set_attributes({**asked, "lower": lower}, scale=scale)
 
     def error(self, confidence: float = 0.95) -> int:
         """Return the smallest k with |X| <= k with this probability: P(|X| > k) = 2 a^(k+1)/(1+a).

@@ -19,7 +19,7 @@ import numpy as np
 
 from dpnoise.core import reference
 from dpnoise.core.arrays import Floats, Integers, NumPyInteger, check_rounding_mode
-from dpnoise.core.entropy import WORD, Key, Source, Words
+from dpnoise.core.entropy import WORD, EntropySource, Key, Words
 from dpnoise.core.errors import ArgumentError
 from dpnoise.core.kernel_table import first_stage, kernel_for_one, second_stage
 from dpnoise.core.parallel import Worker, cores, expand, first_words, run_in_parallel
@@ -344,7 +344,7 @@ def reference_integers(
 
 
 def release_float(
-    form: AdditiveForm, value: float, scale: float, grid: float, source: Source
+    form: AdditiveForm, value: float, scale: float, grid: float, source: EntropySource
 ) -> float:
     """Return one released float."""
     raw = source.two_words_each(form.variates)
@@ -368,7 +368,7 @@ def _add_2_to_63(value: NumPyInteger) -> int:
 
 
 def release_integer(
-    form: AdditiveForm, value: int | NumPyInteger, shift: int, scale: float, source: Source
+    form: AdditiveForm, value: int | NumPyInteger, shift: int, scale: float, source: EntropySource
 ) -> int:
     """Return one released integer, on a grid of 2^shift.
 
@@ -423,7 +423,7 @@ def rows_from_key(key: Key, element: int, first: Words) -> Rows:
         yield key.further_words(element, first.size, row).tolist()
 
 
-def rows_from_bytes(raw: bytes, source: Source) -> Rows:
+def rows_from_bytes(raw: bytes, source: EntropySource) -> Rows:
     """Yield the words of a scalar call; `raw` holds the first two of each uniform."""
     words = np.frombuffer(raw, dtype=WORD)
     variates = words.size // 2

@@ -1,11 +1,38 @@
 """The base class of mechanisms: frozen objects that remember their arguments."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, KeysView, Mapping
 from dataclasses import FrozenInstanceError
-from typing import NoReturn, Self
+from functools import wraps
+from typing import Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
 from dpnoise.core.errors import ArgumentTypeError, check_positive
+
+_Arguments = ParamSpec("_Arguments")
+_Self = TypeVar("_Self")
+_Init = Callable[Concatenate[_Self, _Arguments], None]
+
+
+def by_name(
+    check: Callable[[KeysView[str]], None] = lambda _: None,
+) -> Callable[[_Init[_Self, _Arguments]], _Init[_Self, _Arguments]]:
+    """Explain that a constructor takes arguments by name, and check the names first."""
+
+    def decorate(init: _Init[_Self, _Arguments]) -> _Init[_Self, _Arguments]:
+        @wraps(init)
+        def wrapper(self: _Self, /, *args: _Arguments.args, **named: _Arguments.kwargs) -> None:
+            if args:
+                name = type(self).__name__
+                raise ArgumentTypeError(
+                    f"{name} takes its arguments by name, as in {name}(epsilon=1.0, "
+                    f"{'delta=1e-6, ' if name == 'GaussianMechanism' else ''}sensitivity=1.0)."
+                )
+            check(named.keys())
+            init(self, *args, **named)
+
+        return wrapper
+
+    return decorate
 
 
 class Mechanism:
@@ -17,7 +44,7 @@ class Mechanism:
 
     _asked: Mapping[str, object]
 
-    def _hold(self, asked: Mapping[str, object], **derived: object) -> None:
+    def _set_attributes(self, asked: Mapping[str, object], **derived: object) -> None:
         """Set all attributes: the arguments, then the derived values, which replace a None."""
         # One by one: after an update of __dict__, Python reads attributes more slowly.
         for name, value in {**asked, **derived, "_asked": asked}.items():

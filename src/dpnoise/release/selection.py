@@ -10,14 +10,14 @@ from flint import arb
 from numpy.typing import ArrayLike
 
 from dpnoise.core import reference
-from dpnoise.core.arrays import Floats, check_rounding_mode, number
+from dpnoise.core.arrays import Floats, as_number, check_rounding_mode
 from dpnoise.core.entropy import Key, Words
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_flag, scrub_traceback
 from dpnoise.core.parallel import first_words
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, exact
 from dpnoise.release.exact import SelectionForm
-from dpnoise.release.mechanism import Mechanism, positive
+from dpnoise.release.mechanism import Mechanism, by_name, positive
 
 _NO_BOUND: Final = 2.0**900  # A larger error of a kernel means infinity.
 _ROUND: Final = 2.0**-49  # Exceeds the rounding errors of a noisy score, relative to its parts.
@@ -33,11 +33,12 @@ class _Selection(Mechanism):
     scale: float
     _form: ClassVar[SelectionForm]
 
-    def __init__(self, epsilon: float, sensitivity: float, *, monotonic: bool = False) -> None:
+    @by_name()
+    def __init__(self, *, epsilon: float, sensitivity: float, monotonic: bool = False) -> None:
         loss = positive(epsilon=epsilon, sensitivity=sensitivity)
         monotonic = check_flag("monotonic", monotonic)
         scale = calibration.selection_scale(**loss, monotonic=monotonic)
-        self._hold({**loss, "monotonic": monotonic}, scale=scale)
+        self._set_attributes({**loss, "monotonic": monotonic}, scale=scale)
 
     @scrub_traceback
     def select(
@@ -48,7 +49,14 @@ class _Selection(Mechanism):
     ) -> Any:
         """Return the index of the largest noisy score, or the candidate that has it.
 
-        Scores are secret; candidates are public.
+        Parameters
+        ----------
+        scores
+            A list of numbers, which are secret.
+        candidates
+            A list with one entry for each score, which is public.
+        rng
+            The `dpnoise.Generator` to draw from; None is a new one.
         """
         exactly, approximately = _check_scores(scores)
         offered = (
@@ -102,7 +110,16 @@ class ExponentialMechanism(_Selection):
     """The exponential mechanism, exactly, as an argmax with Gumbel noise.
 
     A candidate is selected with probability proportional to exp(epsilon * score / (2 *
-    sensitivity)), without the 2 if monotonic. Parameters as in NoisyMax.
+    sensitivity)), without the 2 if monotonic. `NoisyMax` is never worse.
+
+    Parameters
+    ----------
+    epsilon
+        The privacy loss of a selection. Smaller is more private; 0.1 to 10 are common.
+    sensitivity
+        The largest change of any score when one person's data changes.
+    monotonic
+        True if all scores change in the same direction, as counts do when a row is added.
 
     Examples
     --------
@@ -163,7 +180,7 @@ def _check_scores(scores: ArrayLike) -> tuple[list[int | float], Floats]:
     entries = list(scores)
     if not entries or any(isinstance(entry, list | tuple | np.ndarray) for entry in entries):
         raise ArgumentError("scores must be a list of one or more numbers.")
-    exactly = [number(entry) for entry in entries]
+    exactly = [as_number(entry) for entry in entries]
     try:
         approximately = np.array([float(score) for score in exactly])
     except OverflowError:

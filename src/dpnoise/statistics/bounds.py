@@ -134,7 +134,7 @@ def _power(at_least: float, grid: float | None) -> float:
     return 2.0 ** math.ceil(math.log2(max(at_least, _SMALLEST)))
 
 
-class Move(NamedTuple):
+class PersonChange(NamedTuple):
     """The change that one person can cause in one group, as integers.
 
     If the person is added or removed, the change is at most `alone` in L1, and so in L2. If another
@@ -147,12 +147,12 @@ class Move(NamedTuple):
     swapped_squared: int
 
     @classmethod
-    def of_number(cls, alone: int, swapped: int) -> "Move":
+    def of_number(cls, alone: int, swapped: int) -> "PersonChange":
         """Return the change of a single number."""
         return cls(alone, swapped, swapped * swapped)
 
     @classmethod
-    def of_parts(cls, alone: int) -> "Move":
+    def of_parts(cls, alone: int) -> "PersonChange":
         """Return the change of several numbers that no person can lower.
 
         If one person replaces another, their contributions add up. Vectors a and b without negative
@@ -162,37 +162,39 @@ class Move(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reach:
+class ContributionBounds:
     """Bounds on the groups and rows of one person, and the kind of neighbouring data sets.
 
     Examples
     --------
-    >>> visits = Reach(groups=4, rows=3, there=20)
-    >>> visits.l1(Move.of_number(3, 3)), visits.l2(Move.of_number(3, 3))
+    >>> visits = ContributionBounds(groups=4, rows=3, all_groups=20)
+    >>> visits.l1(PersonChange.of_number(3, 3)), visits.l2(PersonChange.of_number(3, 3))
     (12.0, 6.0)
     """
 
     groups: int = 1  # The bound k on the groups of one person.
     rows: int = 1  # The bound m on the rows of one person in each group.
     replace: bool = False  # Whether neighbouring data sets replace one person by another.
-    there: int = 1  # The number of all groups.
+    all_groups: int = 1  # The number of all groups.
 
-    def l1(self, move: Move) -> float:
+    def l1(self, change: PersonChange) -> float:
         """Return the L1 sensitivity of all groups together, rounded up."""
         if not self.replace:
-            return float_up(Fraction(self.groups * move.alone))
+            return float_up(Fraction(self.groups * change.alone))
         changes = (
-            both * move.swapped + 2 * (self.groups - both) * move.alone for both in self._in_both
+            both * change.swapped + 2 * (self.groups - both) * change.alone
+            for both in self._in_both
         )
         return float_up(Fraction(max(changes)))
 
-    def l2(self, move: Move) -> float:
+    def l2(self, change: PersonChange) -> float:
         """Return the L2 sensitivity of all groups together, rounded up."""
-        alone = move.alone * move.alone
+        alone = change.alone * change.alone
         if not self.replace:
             return root_up(self.groups * alone)
         changes = (
-            both * move.swapped_squared + 2 * (self.groups - both) * alone for both in self._in_both
+            both * change.swapped_squared + 2 * (self.groups - both) * alone
+            for both in self._in_both
         )
         return root_up(max(changes))
 
@@ -206,10 +208,10 @@ class Reach:
     @property
     def _in_both(self) -> tuple[int, int]:
         """The least and the most groups that a person can share with their replacement."""
-        return max(0, 2 * self.groups - self.there), self.groups
+        return max(0, 2 * self.groups - self.all_groups), self.groups
 
 
-ONE_ROW: Final = Reach()
+ONE_ROW: Final = ContributionBounds()
 
 
 def root_up(squared: int) -> float:

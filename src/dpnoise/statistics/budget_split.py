@@ -253,7 +253,7 @@ def amount_for_error(
     Examples
     --------
     >>> epsilon = amount_for_error("discrete", error=5, confidence=0.95)
-    >>> round(epsilon, 4), DiscreteLaplaceMechanism(epsilon).error(0.95)
+    >>> round(epsilon, 4), DiscreteLaplaceMechanism(epsilon=epsilon).error(0.95)
     (0.5382, 5)
     """
     check_choice("mechanism", mechanism, tuple(_ADDITIVE))
@@ -261,10 +261,22 @@ def amount_for_error(
     return smallest_amount(lambda amount: make(amount, sensitivity).error(confidence), error)
 
 
+def _laplace(epsilon: float, sensitivity: float) -> LaplaceMechanism:
+    return LaplaceMechanism(epsilon=epsilon, sensitivity=sensitivity)
+
+
+def _discrete(epsilon: float, sensitivity: float) -> DiscreteLaplaceMechanism:
+    return DiscreteLaplaceMechanism(epsilon=epsilon, sensitivity=sensitivity)
+
+
+def _gaussian(rho: float, sensitivity: float) -> GaussianMechanism:
+    return GaussianMechanism.for_rho(rho, sensitivity=sensitivity)
+
+
 _ADDITIVE: Final[dict[str, Callable[[float, float], AdditiveMechanism]]] = {
-    "laplace": LaplaceMechanism,
-    "discrete": DiscreteLaplaceMechanism,
-    "gaussian": lambda rho, sensitivity: GaussianMechanism.for_rho(rho, sensitivity=sensitivity),
+    "laplace": _laplace,
+    "discrete": _discrete,
+    "gaussian": _gaussian,
 }
 
 

@@ -11,14 +11,14 @@ from typing import Any, Final, TypedDict, Unpack, cast
 
 import numpy as np
 
-from dpnoise.core.arrays import Array, Floats, number, plain, widened
+from dpnoise.core.arrays import Array, Floats, as_number, plain, to_float64
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_choice, scrub_traceback
 from dpnoise.core.kernel_table import sums
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import queries
 from dpnoise.statistics.bounds import Bounds
 from dpnoise.statistics.engines.checking import MISSING
-from dpnoise.statistics.plan import Ask, Cells, Edges, Plan, Rows, Sum, Sums, Tally
+from dpnoise.statistics.plan import Ask, Cells, Edges, Plan, Rows, SumAnswer, Sums, Tally
 from dpnoise.statistics.results import Release
 from dpnoise.statistics.selections import Quantiles
 
@@ -98,7 +98,8 @@ def _check_missing(values: Column, missing: str) -> Iterator[Floats]:
     for chunk in chunks_of(values):
         if missing == "error" and np.isnan(chunk).any():
             raise ArgumentError(
-                'Every row must have a number. To leave out rows without one, set missing="drop".'
+                "Every row must have a number. To leave out rows without one, set {missing}.",
+                missing="drop",
             )
         yield chunk
 
@@ -674,7 +675,7 @@ def _count(ask: Ask, values: Floats) -> Array:
     return np.array([int(part) for part in (*sums.sum_all(*arguments), *low_and_high)], object)
 
 
-def _sum(ask: Sums, totals: Array, rows: int) -> Sum:
+def _sum(ask: Sums, totals: Array, rows: int) -> SumAnswer:
     """Return the answer to `Sums`, from count, total and the two parts of the squares."""
     count, total, low, high = totals.tolist()
     largest = max(abs(ask.least), abs(ask.most), 1)
@@ -683,7 +684,7 @@ def _sum(ask: Sums, totals: Array, rows: int) -> Sum:
         return np.array(exact, dtype=object if rows * most >= _INT64_SAFE else np.int64)
 
     squares = as_array(high * _LOW_PART + low, largest**2) if ask.squares else None
-    return Sum(np.array(count), as_array(total, largest), squares)
+    return SumAnswer(np.array(count), as_array(total, largest), squares)
 
 
 def chunks_of(values: Column) -> Iterator[Floats]:
@@ -706,7 +707,7 @@ def chunks_of(values: Column) -> Iterator[Floats]:
             "Convert text first; a missing value is NaN."
         )
     for start in range(0, array.size, _CHUNK_ROWS):
-        yield widened(plain(array[start : start + _CHUNK_ROWS]))
+        yield to_float64(plain(array[start : start + _CHUNK_ROWS]))
 
 
 def _column(values: Column) -> Array:
@@ -736,7 +737,7 @@ def _float_of(entry: object) -> float:
         return math.nan
     if isinstance(entry, bool | np.bool_):
         return float(entry)
-    exact = number(entry)
+    exact = as_number(entry)
     try:
         return float(exact)
     except OverflowError:

@@ -24,7 +24,7 @@ from dpnoise.core.errors import (
     BudgetError,
     check_choice,
     reject,
-    shown,
+    short_repr,
 )
 from dpnoise.core.strict_json import Data
 from dpnoise.release.additive import GaussianMechanism
@@ -255,7 +255,7 @@ class Ledger:
         try:
             amount = quotient_down(self.left.main, 1)
             if self.terms.metric == EPSILON:
-                return DiscreteLaplaceMechanism(amount).error(_CONFIDENCE)
+                return DiscreteLaplaceMechanism(epsilon=amount).error(_CONFIDENCE)
             mechanism = GaussianMechanism.for_rho(amount, sensitivity=1.0, grid=None)
             return int(mechanism.error(_CONFIDENCE) + 0.5)
         except ArgumentError:
@@ -402,7 +402,7 @@ class LedgerCharge:
     def pay(self) -> None:
         """Pay unless already paid, and return when the payment is on the disk."""
         if self._ledger is not None and self._receipt is None:
-            cost, described = self._request.cost(), self._request.described()
+            cost, described = self._request.cost(), self._request.to_dict()
             self._receipt = self._ledger.spend(cost, described, **self._unit)
 
     @property
@@ -483,7 +483,7 @@ def create_ledger(  # Most of its lines are documentation.
     columns = None if unit is not None and not person_columns else person_columns
     texts = [name, *person_columns, *([] if unit is None else [unit])]
     if not all(isinstance(text, str) and text for text in texts):
-        raise ArgumentError(f"The name and the unit must be text, got {shown(texts)}.")
+        raise ArgumentError(f"The name and the unit must be text, got {short_repr(texts)}.")
     metric, number = (RHO, rho) if epsilon is None else (EPSILON, epsilon)
     total = Amount(number_of(metric, number), number_of("delta", delta, zero=True))
     if total.delta >= 1:
@@ -570,13 +570,14 @@ def _file_path(path: object) -> Path:
         )
     if "\0" in text:
         raise ArgumentError(
-            f"The path of a ledger must not contain a NUL character, got {shown(text)}."
+            f"The path of a ledger must not contain a NUL character, got {short_repr(text)}."
         )
     try:
         os.fsencode(text)
     except UnicodeEncodeError:
         raise ArgumentError(
-            f"The path of a ledger must be text that the file system can encode, got {shown(text)}."
+            f"The path of a ledger must be text that the file system can encode, "
+            f"got {short_repr(text)}."
         ) from None
     return Path(text)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from dpnoise.core.errors import ArgumentError, DpnoiseError, shown, unknown
+from dpnoise.core.errors import ArgumentError, DpnoiseError, short_repr, unknown_name_error
 from dpnoise.statistics.engines.description import Files, source_of
 from dpnoise.statistics.questions import Question
 from dpnoise.statistics.requests import Request
@@ -84,7 +84,7 @@ def load_request(path: Path) -> LoadedRequest:  # Most of its lines are document
             raise ArgumentError("Write the delimiter where the rest of the source is: [source].")
         ledger = settings.pop("ledger", None)
         if not isinstance(ledger, str | None):
-            raise ArgumentError(f"ledger must be the name of a file, got {shown(ledger)}.")
+            raise ArgumentError(f"ledger must be the name of a file, got {short_repr(ledger)}.")
         questions = settings.pop("publish", [])
         is_list = isinstance(questions, list)
         if not is_list or not all(isinstance(question, dict) for question in questions):
@@ -102,7 +102,7 @@ def _from_table(kind: Any, table: dict[str, Any]) -> Any:
     names = [known.name for known in fields(kind)]
     for name in table:
         if name not in names:
-            raise unknown("setting", name, names)
+            raise unknown_name_error("setting", name, names)
     if kind is Question and "statistics" not in table:
         raise ArgumentError("Every question must name its statistics.")
     return kind(**({"epsilon": None} | table if kind is Request else table))

@@ -61,7 +61,7 @@ class Grouping:
 
 
 @dataclass(frozen=True)
-class Own:
+class PersonValue:
     """One value per person and group: the clamped sum or mean of a column over their rows.
 
     In a sum every row counts as q, in a mean as q clamped to least..most. The sum is then clamped,
@@ -87,7 +87,7 @@ class Unit:
     max_groups: int = 1
     max_rows: int = 1
     without_id: str = "error"  # Rows without an id are an "error", or each is its "own" person.
-    own: Own | None = None
+    person_value: PersonValue | None = None
     text: tuple[str, ...] = ()  # The columns of a frame that are declared to be text.
 
 
@@ -102,7 +102,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Sum:
+class SumAnswer:
     """The answer to `Sums` by group: arrays of int64, or of Python's integers (dtype object)."""
 
     count: Integers
@@ -110,7 +110,7 @@ class Sum:
     squares: Array | None = None
 
 
-Answer = Sum | Integers
+Answer = SumAnswer | Integers
 
 
 @dataclass(frozen=True)

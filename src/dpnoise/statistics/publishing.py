@@ -20,7 +20,7 @@ from dpnoise.statistics import engines, report
 from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
 from dpnoise.statistics.plan import Key
 from dpnoise.statistics.queries import Query
-from dpnoise.statistics.requests import Discovery, Groups, Question, Request, Way, key_for_json
+from dpnoise.statistics.requests import Discovery, Groups, PlanKey, Question, Request, key_for_json
 from dpnoise.statistics.results import Release
 
 Progress = Callable[[float], object]
@@ -127,7 +127,7 @@ class Table:
             "neighbours": f"differ by {self.request.neighbours_in_words}",
             "privacy": self.request.cost().floats(),
             "ledger": None if self.ledger is None else dict(self.ledger),
-            "request": self.request.described(),
+            "request": self.request.to_dict(),
             "discovered": [
                 {
                     "column": discovery.column,
@@ -161,7 +161,7 @@ class Table:
         ...     "<h1>How many there are</h1>" in Path(folder, "page.html").read_text()
         True
         """
-        Path(path).write_text(report.render(self.record(), title), encoding="utf-8")
+        Path(path).write_text(report.render_record(self.record(), title), encoding="utf-8")
 
 
 def _group_array(pa: ModuleType, keys: list[Key | None]) -> Frame:
@@ -287,7 +287,7 @@ def publish(  # Most of its lines are documentation.
     charge.pay()
 
     def release(question: Question, query: Query) -> list[Release]:
-        key = Way(question.by, question.own)
+        key = PlanKey(question.by, question.person_value)
         if key not in plans:
             return []  # No group was discovered.
         answer: Any = tallies[key].answers[plans[key].asks.index(query.ask)]
@@ -326,7 +326,7 @@ def _discover(
     counts = []
     for discovery, progress in zip(request.discoveries(), counting, strict=True):
         text = request.text_columns
-        holders = engines.holders(
+        holders = engines.count_persons_by_group(
             source, discovery.column, discovery.unit, text=text, progress=progress
         )
         counts.append((discovery, holders))
@@ -347,7 +347,7 @@ def _passes(progress: Progress, number: int) -> list[Progress]:
     return [for_pass(index) for index in range(number)]
 
 
-def _rank_groups(discovery: Discovery, holders: engines.Holders, rng: Generator) -> list[str]:
+def _rank_groups(discovery: Discovery, holders: engines.PersonCounts, rng: Generator) -> list[str]:
     """Return the groups that reach the threshold, those with the largest noisy numbers first."""
     if not holders.keys:
         return []

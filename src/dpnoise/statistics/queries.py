@@ -19,11 +19,10 @@ from dpnoise.core.errors import ArgumentError, check_probability, reject
 from dpnoise.noise.generator import Generator
 from dpnoise.release import exact
 from dpnoise.release.calibration import EXTREME
-from dpnoise.statistics.bounds import ONE_ROW, Bounds, Move, Reach
+from dpnoise.statistics.bounds import ONE_ROW, Bounds, ContributionBounds, PersonChange
 from dpnoise.statistics.composition import Loss
 from dpnoise.statistics.digits import format_margin
-from dpnoise.statistics.plan import Edges, Rows, Sums
-from dpnoise.statistics.plan import Sum as SumAnswer
+from dpnoise.statistics.plan import Edges, Rows, SumAnswer, Sums
 from dpnoise.statistics.results import LossMixin, Release, WholeNoise, as_loss, single_confidence
 from dpnoise.statistics.selections import Quantiles
 
@@ -94,11 +93,14 @@ class Count(_AdditiveStatistic):
         epsilon: float | Loss,
         *,
         clamp: bool = True,
-        reach: Reach = ONE_ROW,
+        contribution: ContributionBounds = ONE_ROW,
     ) -> None:
         self.column, self.losses = column, (as_loss(epsilon),)
-        move, lower = Move.of_number(reach.rows, reach.rows), 0 if clamp else None
-        self.noise = WholeNoise.of(self.losses[0], reach, move, counts=True, lower=lower)
+        change, lower = (
+            PersonChange.of_number(contribution.rows, contribution.rows),
+            0 if clamp else None,
+        )
+        self.noise = WholeNoise.of(self.losses[0], contribution, change, counts=True, lower=lower)
 
     @property
     def ask(self) -> Rows | Edges:
@@ -122,7 +124,7 @@ class Histogram(_AdditiveStatistic):
         epsilon: float | Loss,
         *,
         clamp: bool = True,
-        reach: Reach = ONE_ROW,
+        contribution: ContributionBounds = ONE_ROW,
     ) -> None:
         edge_array = np.atleast_1d(exact_floats(edges))
         is_rising = edge_array[1:] > edge_array[:-1]
@@ -132,8 +134,8 @@ class Histogram(_AdditiveStatistic):
         edge_texts = [f"{edge:,.12g}" for edge in self.edges]
         self.labels = tuple(f"{low} to {high}" for low, high in pairwise(edge_texts))
         self.losses = (as_loss(epsilon),)
-        move, lower = Move.of_parts(reach.rows), 0 if clamp else None
-        self.noise = WholeNoise.of(self.losses[0], reach, move, counts=True, lower=lower)
+        change, lower = PersonChange.of_parts(contribution.rows), 0 if clamp else None
+        self.noise = WholeNoise.of(self.losses[0], contribution, change, counts=True, lower=lower)
 
     @property
     def ask(self) -> Edges:
@@ -157,21 +159,21 @@ class _BoundedStatistic(_NoisyStatistic):
         upper: float,
         epsilon: float | Loss,
         grid: float | None = None,
-        reach: Reach = ONE_ROW,
+        contribution: ContributionBounds = ONE_ROW,
     ) -> None:
         bounds_of = Bounds.of_squares if self._squares else Bounds.of_sum
         self.column, self.bounds = column, bounds_of(lower, upper, grid)
         self._grid = self.bounds.grid
         self.losses = (as_loss(epsilon),)
-        move = self._move(reach.rows)
-        self.sensitivity = move.alone
-        self.noise = WholeNoise.of(self.losses[0], reach, move)
+        change = self._person_change(contribution.rows)
+        self.sensitivity = change.alone
+        self.noise = WholeNoise.of(self.losses[0], contribution, change)
         width = self.bounds.upper - self.bounds.lower
         scale = self.mechanism.scale * (width**2 if self._squares else self.bounds.grid)
         if scale > EXTREME:
             reject("scale", scale, "be at most 2^960. It is the larger bound over epsilon")
 
-    def _move(self, rows: int) -> Move:
+    def _person_change(self, rows: int) -> PersonChange:
         """Return how far `rows` rows of one person move one group, in whole grids."""
         raise NotImplementedError
 
@@ -187,8 +189,8 @@ class Sum(_BoundedStatistic, _AdditiveStatistic):
 
     name = "sum"
 
-    def _move(self, rows: int) -> Move:
-        return Move.of_number(rows * self.bounds.largest, rows * self.bounds.span)
+    def _person_change(self, rows: int) -> PersonChange:
+        return PersonChange.of_number(rows * self.bounds.largest, rows * self.bounds.span)
 
     def _value(self, released: int) -> float:
         return exact.nearest_float(released, self.bounds.grid)
@@ -268,8 +270,8 @@ class Mean(_Moments):
     _at_once = 1
     _words = "the sums of the distances to both bounds"
 
-    def _move(self, rows: int) -> Move:
-        return Move.of_parts(rows * self.bounds.width)
+    def _person_change(self, rows: int) -> PersonChange:
+        return PersonChange.of_parts(rows * self.bounds.width)
 
     def _typical(self, rows: int) -> list[int]:
         half = rows * self.bounds.width // 2
@@ -308,7 +310,7 @@ class Variance(_Moments):
     Let a = q - l and b = u - q. The three sums B0, B1 and B2 are those of b^2, 2ab and a^2. One row
     adds (a + b)^2 = (u - l)^2 to all together. The variance is (B0 B2 - B1^2/4)/(B0 + B1 + B2)^2
     widths squared. If squares have more than 32 bits, the three sums are rounded down. Rounding
-    lets one person move them by at most 3 more in a group.
+    lets one person change them by at most 3 more in a group.
     """
 
     name = "variance"
@@ -317,9 +319,9 @@ class Variance(_Moments):
 
     _squares = True
 
-    def _move(self, rows: int) -> Move:
+    def _person_change(self, rows: int) -> PersonChange:
         whole = rows * self.bounds.width**2
-        return Move.of_parts((whole >> self._shift) + 1 + 3 if self._shift else whole)
+        return PersonChange.of_parts((whole >> self._shift) + 1 + 3 if self._shift else whole)
 
     @property
     def _shift(self) -> int:

@@ -5,11 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dpnoise.core.errors import ArgumentError, DpnoiseError, check_choice, check_positive, shown
-from dpnoise.statistics.bounds import ONE_ROW, Bounds, Reach
+from dpnoise.core.errors import (
+    ArgumentError,
+    DpnoiseError,
+    check_choice,
+    check_positive,
+    short_repr,
+)
+from dpnoise.statistics.bounds import ONE_ROW, Bounds, ContributionBounds
 from dpnoise.statistics.composition import Loss
 from dpnoise.statistics.engines.checking import OWN
-from dpnoise.statistics.plan import Key, Own
+from dpnoise.statistics.plan import Key, PersonValue
 from dpnoise.statistics.queries import Count, Deviation, Histogram, Mean, Query, Sum, Variance
 from dpnoise.statistics.selections import Quantiles
 
@@ -23,7 +29,7 @@ _KNOWN_ERROR: Final = ("count", "sum", "histogram")  # Their error does not depe
 _MOST_GROUP_COLUMNS: Final = 2
 
 DISCOVER: Final = "discover"  # This word in place of declared keys discovers the groups.
-_EXAMPLE: Final = 'groups={"city": ["cork", "dublin"]}'  # An example for error messages.
+_EXAMPLE: Final = {"city": ["cork", "dublin"]}  # Groups that error messages recommend.
 # A key is of the first kind that matches, because a bool is also an int.
 _KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "boolean": bool,
@@ -89,14 +95,14 @@ class Question:
         for name in ("statistics", "by"):
             names = getattr(self, name)
             if isinstance(names, str) or not all(isinstance(part, str) for part in names):
-                raise ArgumentError(f"{name} must be a list of names, got {shown(names)}.")
+                raise ArgumentError(f"{name} must be a list of names, got {short_repr(names)}.")
             object.__setattr__(self, name, tuple(names))
         if self.edges is not None:
             object.__setattr__(self, "edges", tuple(self.edges))
         if not self.statistics:
             raise ArgumentError(f"publish must name at least one query, of {', '.join(QUERIES)}.")
         if len(self.by) > _MOST_GROUP_COLUMNS or len(set(self.by)) < len(self.by):
-            raise ArgumentError(f"by must name one or two columns, got {shown(self.by)}.")
+            raise ArgumentError(f"by must name one or two columns, got {short_repr(self.by)}.")
         check_positive("weight", self.weight)
         self._check_error()
         if self.per_person is not None:
@@ -118,13 +124,13 @@ class Question:
                 )
 
     @property
-    def own(self) -> Own | None:
+    def person_value(self) -> PersonValue | None:
         """The value of a person in a group, if `per_person` asks for one."""
         if self.per_person is None or self.column is None:
             return None
         assert self.lower is not None and self.upper is not None  # noqa: S101, PT018 - checked
         bounds = Bounds.of_sum(self.lower, self.upper)
-        return Own(self.column, self.per_person, bounds.grid, bounds.least, bounds.most)
+        return PersonValue(self.column, self.per_person, bounds.grid, bounds.least, bounds.most)
 
     def query(
         self,
@@ -133,28 +139,36 @@ class Question:
         *,
         clamp: bool = True,
         intervals: bool = True,
-        reach: Reach = ONE_ROW,
+        contribution: ContributionBounds = ONE_ROW,
     ) -> Query:
         """Return the query for one of the statistics; raise if it lacks an argument."""
         name, _, argument = statistic.partition(":")
         if name not in {"quantile", "quantiles"}:
             check_choice("query", statistic, QUERIES)
         if name == "count":
-            return Count(self.column, loss, clamp=clamp, reach=reach)
+            return Count(self.column, loss, clamp=clamp, contribution=contribution)
         if self.column is None:
             raise ArgumentError(f"A {name} needs a column: say which.")
         if name == "histogram":
             if self.edges is None:
-                raise ArgumentError("A histogram needs its edges: edges=[0, 10000, 20000].")
-            return Histogram(self.column, self.edges, loss, clamp=clamp, reach=reach)
+                raise ArgumentError(
+                    "A histogram needs its edges: {edges}.", edges=[0, 10000, 20000]
+                )
+            return Histogram(self.column, self.edges, loss, clamp=clamp, contribution=contribution)
         if self.lower is None or self.upper is None:
-            raise ArgumentError(f"A {name} needs bounds on a value: lower and upper.")
+            raise ArgumentError(
+                f"A {name} needs bounds on a value, such as {{lower}} and {{upper}}.",
+                lower=0,
+                upper=100,
+            )
         bounds = (self.lower, self.upper, loss, self.grid)
         try:
             if name in _BOUNDED:
-                return _BOUNDED[name](self.column, *bounds, reach)
+                return _BOUNDED[name](self.column, *bounds, contribution)
             places = [0.5] if name == "median" else _places(name, argument)
-            return Quantiles(self.column, places, *bounds, interval=intervals, reach=reach)
+            return Quantiles(
+                self.column, places, *bounds, interval=intervals, contribution=contribution
+            )
         except DpnoiseError:
             raise
         except (ArithmeticError, ValueError):
@@ -187,16 +201,21 @@ def check_groups(groups: Mapping[str, Sequence[Key]]) -> dict[str, Sequence[Key]
 
 def _check_keys(column: str, keys: Sequence[Key]) -> tuple[Key, ...]:
     if isinstance(keys, str) or not isinstance(keys, Sequence):
-        raise ArgumentError(f"The groups of {column!r} must be a list: {_EXAMPLE}.")
+        raise ArgumentError(
+            f"The groups of {column!r} must be a list: {{groups}}.", groups=_EXAMPLE
+        )
     if not keys or len({(type(key), key) for key in keys}) < len(keys):
         raise ArgumentError(
-            f"The list of groups must not be empty and must not repeat a group: {_EXAMPLE}."
+            "The list of groups must not be empty and must not repeat a group: {groups}.",
+            groups=_EXAMPLE,
         )
     kinds = {
         next((name for name, kind in _KINDS.items() if isinstance(key, kind)), None) for key in keys
     }
     if None in kinds or any(key != key or key == "" or _is_not_utf8(key) for key in keys):  # noqa: PLR0124
-        raise ArgumentError(f"Every declared group must have a name, in UTF-8: {_EXAMPLE}.")
+        raise ArgumentError(
+            "Every declared group must have a name, in UTF-8: {groups}.", groups=_EXAMPLE
+        )
     if len(kinds) > 1:
         raise ArgumentError(
             f"The groups of {column!r} must be of one kind: all text, or all numbers."

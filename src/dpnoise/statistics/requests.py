@@ -12,17 +12,23 @@ from typing import Final, NamedTuple
 from dpnoise.core.errors import ArgumentError, check_choice, check_integer, reject
 from dpnoise.core.strict_json import Data
 from dpnoise.release.calibration import quotient_down
-from dpnoise.statistics.bounds import ADD_REMOVE, NEIGHBOURS, REPLACE, Move, Reach
+from dpnoise.statistics.bounds import (
+    ADD_REMOVE,
+    NEIGHBOURS,
+    REPLACE,
+    ContributionBounds,
+    PersonChange,
+)
 from dpnoise.statistics.budget_split import Budget, Item, Prices, price_items
 from dpnoise.statistics.composition import Cost, Loss
 from dpnoise.statistics.discovery_threshold import threshold
 from dpnoise.statistics.engines import checking
-from dpnoise.statistics.plan import Cells, Edges, Grouping, Key, Own, Plan, Unit
+from dpnoise.statistics.plan import Cells, Edges, Grouping, Key, PersonValue, Plan, Unit
 from dpnoise.statistics.queries import Query, check_confidence
 from dpnoise.statistics.questions import QUERIES, SELECTED, Question, check_groups
 from dpnoise.statistics.results import LossMixin, WholeNoise
 
-__all__ = ["Discovery", "Question", "Request", "Way", "key_for_json"]
+__all__ = ["Discovery", "PlanKey", "Question", "Request", "key_for_json"]
 
 _MOST_CELLS: Final = 2**26  # The most cells in all groups: 512 MiB of counts.
 _MOST_ROWS: Final = 2**31 - 1  # The most rows of one person in a group.
@@ -31,11 +37,11 @@ _MOST_GROUPS: Final = 2**16  # The most groups of one person.
 Groups = Mapping[str, Sequence[Key]]  # The keys of each column, or the word "discover".
 
 
-class Way(NamedTuple):
+class PlanKey(NamedTuple):
     """The key of a plan: the columns to group by, and the value of a person."""
 
     by: tuple[str, ...]
-    own: Own | None
+    person_value: PersonValue | None
 
 
 @dataclass(frozen=True)
@@ -174,22 +180,24 @@ class Request:
     def _is_open(self, column: str) -> bool:
         return isinstance(self.groups[column], str)
 
-    def _reach(self, question: Question, groups: Groups) -> Reach:
+    def _bounds_of_question(self, question: Question, groups: Groups) -> ContributionBounds:
         """Return the contribution bounds of one person for a question."""
         rows = 1 if question.per_person is not None else self.max_rows or 1
-        return self._reach_of(_number_of_groups(question, groups), rows)
+        return self._contribution_bounds(_number_of_groups(question, groups), rows)
 
-    def _reach_of(self, there: int | None, rows: int) -> Reach:
-        """Return the contribution bounds of one person for `there` groups; None if unknown."""
+    def _contribution_bounds(self, all_groups: int | None, rows: int) -> ContributionBounds:
+        """Return the contribution bounds of one person for `all_groups` groups; None if unknown."""
         most = self.max_groups or 1
-        if there is None:
-            there = 2 * most
-        return Reach(max(1, min(most, there)), rows, self.neighbours == REPLACE, there)
+        if all_groups is None:
+            all_groups = 2 * most
+        return ContributionBounds(
+            max(1, min(most, all_groups)), rows, self.neighbours == REPLACE, all_groups
+        )
 
     def _query(self, question: Question, statistic: str, groups: Groups, loss: Loss) -> Query:
-        reach = self._reach(question, groups)
+        contribution = self._bounds_of_question(question, groups)
         options = {"clamp": self.clamp, "intervals": self.intervals}
-        return question.query(statistic, loss, reach=reach, **options)
+        return question.query(statistic, loss, contribution=contribution, **options)
 
     def _statistics(self) -> list[tuple[Question, str]]:
         return [(question, name) for question in self.publish for name in question.statistics]
@@ -197,14 +205,16 @@ class Request:
     @cached_property
     def prices(self) -> Prices:
         """The loss of each part, and the total cost."""
-        reach = self._reach_of(None, 1)
+        contribution = self._contribution_bounds(None, 1)
         items = [
-            Item(lambda loss: SimpleNamespace(noise=_count_noise(loss, reach)), None)
+            Item(lambda loss: SimpleNamespace(noise=_count_noise(loss, contribution)), None)
             for _ in self.discovered
         ]
         for question, name in self._statistics():
             is_selected = name.partition(":")[0] in SELECTED
-            selections = self._reach(question, self.groups).groups if is_selected else None
+            selections = (
+                self._bounds_of_question(question, self.groups).groups if is_selected else None
+            )
             make = partial(self._query, question, name, self.groups)
             items.append(Item(make, selections, question.weight, question.error))
         budget = Budget(
@@ -223,13 +233,13 @@ class Request:
         The columns split the delta that is set aside, because one person may be the only member of
         a group in each of them.
         """
-        reach = self._reach_of(None, 1)
-        unit = self._unit(reach, None)
+        contribution = self._contribution_bounds(None, 1)
+        unit = self._unit(contribution, None)
         discoveries: list[Discovery] = []
         for column, loss in zip(self.discovered, self.prices.losses, strict=False):
-            noise = _count_noise(loss, reach)
+            noise = _count_noise(loss, contribution)
             delta = quotient_down(self.prices.aside, len(self.discovered))
-            least = threshold(noise.mechanism, reach.groups, delta)
+            least = threshold(noise.mechanism, contribution.groups, delta)
             discoveries.append(Discovery(column, unit, noise, least, (loss,)))
         return discoveries
 
@@ -242,20 +252,20 @@ class Request:
             for (question, name), loss in zip(self._statistics(), losses, strict=True)
         ]
 
-    def plans(self, groups: Groups | None = None) -> dict[Way, Plan]:
+    def plans(self, groups: Groups | None = None) -> dict[PlanKey, Plan]:
         """Return one plan for each way of grouping. Statistics share an ask if they can."""
         groups = self.groups if groups is None else groups
-        plans: dict[Way, Plan] = {}
+        plans: dict[PlanKey, Plan] = {}
         for question, query in self.prepare(groups):
             if not all(groups[name] for name in question.by):
                 continue  # No group was discovered.
-            key = Way(question.by, question.own)
+            key = PlanKey(question.by, question.person_value)
             asks = dict.fromkeys((*(plans[key].asks if key in plans else ()), query.ask))
             by = tuple(
                 Grouping(name, tuple(groups[name]), discovered=self._is_open(name))
                 for name in question.by
             )
-            unit = self._unit(self._reach(question, groups), question.own)
+            unit = self._unit(self._bounds_of_question(question, groups), question.person_value)
             plans[key] = Plan(tuple(asks), by, self.missing, unit)
         return plans
 
@@ -270,11 +280,20 @@ class Request:
         by = tuple(Grouping(name, tuple(self.groups[name])) for name in declared_columns)
         return (Plan(tuple(ask_by_column.values()), by, self.missing),)
 
-    def _unit(self, reach: Reach, own: Own | None) -> Unit | None:
+    def _unit(
+        self, contribution: ContributionBounds, person_value: PersonValue | None
+    ) -> Unit | None:
         if self.person is None:
             return None
         text = tuple(name for name in self.person if name in self.text_columns)
-        return Unit(tuple(self.person), reach.groups, reach.rows, self.without_id, own, text)
+        return Unit(
+            tuple(self.person),
+            contribution.groups,
+            contribution.rows,
+            self.without_id,
+            person_value,
+            text,
+        )
 
     def keys(self, question: Question, groups: Groups | None = None) -> list[tuple[Key, ...]]:
         """Return the keys of a question's groups in order; one empty key if it does not group."""
@@ -286,7 +305,7 @@ class Request:
         columns = (question.column for question in self.publish)
         return list(dict.fromkeys(column for column in columns if column is not None))
 
-    def described(self) -> Data:
+    def to_dict(self) -> Data:
         """Return the request as plain data, for JSON."""
         data = asdict(self)
         data["groups"] = {
@@ -330,7 +349,7 @@ class Request:
         cells = 0
         for question, query in self.prepare(groups):
             ask = query.ask
-            group_cells = checking.cells_of(ask) if isinstance(ask, Cells | Edges) else 1
+            group_cells = checking.number_of_cells(ask) if isinstance(ask, Cells | Edges) else 1
             cells += group_cells * (_number_of_groups(question, groups) or 0)
         if cells > _MOST_CELLS:
             raise ArgumentError(
@@ -432,9 +451,9 @@ def _number_of_groups(question: Question, groups: Groups) -> int | None:
     return prod(len(groups[column]) for column in question.by)
 
 
-def _count_noise(loss: Loss, reach: Reach) -> WholeNoise:
+def _count_noise(loss: Loss, contribution: ContributionBounds) -> WholeNoise:
     """Return the noise on numbers of persons, which a replaced person does not change."""
-    return WholeNoise.of(loss, reach, Move.of_number(1, 0), counts=True)
+    return WholeNoise.of(loss, contribution, PersonChange.of_number(1, 0), counts=True)
 
 
 def _count_words(number: int, thing: str) -> str:

@@ -13,7 +13,7 @@ from dpnoise.core.errors import check_positive
 from dpnoise.noise.generator import Generator
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
-from dpnoise.statistics.bounds import Move, Reach
+from dpnoise.statistics.bounds import ContributionBounds, PersonChange
 from dpnoise.statistics.composition import GAUSSIAN, PURE, Loss, float_up
 from dpnoise.statistics.digits import format_interval, format_number
 
@@ -136,17 +136,28 @@ class WholeNoise:
 
     @classmethod
     def of(
-        cls, loss: Loss, reach: Reach, move: Move, *, counts: bool = False, lower: int | None = None
+        cls,
+        loss: Loss,
+        contribution: ContributionBounds,
+        change: PersonChange,
+        *,
+        counts: bool = False,
+        lower: int | None = None,
     ) -> "WholeNoise":
         """Return the noise for a loss. Counts get discrete Laplace noise."""
         if loss.kind == GAUSSIAN:
-            sensitivity = reach.l2(move)
+            sensitivity = contribution.l2(change)
             gaussian = GaussianMechanism.for_rho(loss.amount, sensitivity=sensitivity, lower=lower)
             return cls(gaussian, GAUSSIAN_WORDS)
         if counts:
-            discrete = DiscreteLaplaceMechanism(loss.amount, reach.l1(move), lower=lower)
+            discrete = DiscreteLaplaceMechanism(
+                epsilon=loss.amount, sensitivity=contribution.l1(change), lower=lower
+            )
             return cls(discrete, DISCRETE_WORDS)
-        return cls(LaplaceMechanism(loss.amount, reach.l1(move), lower=lower), LAPLACE_WORDS)
+        return cls(
+            LaplaceMechanism(epsilon=loss.amount, sensitivity=contribution.l1(change), lower=lower),
+            LAPLACE_WORDS,
+        )
 
     def error(self, confidence: float) -> float:
         """Return the margin of an integer at a confidence, including its rounding."""

@@ -24,7 +24,7 @@ from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import exact
 from dpnoise.release.calibration import difference_down, quotient_down, selection_scale
 from dpnoise.release.selection import noisy_argmax
-from dpnoise.statistics.bounds import ONE_ROW, Bounds, Reach
+from dpnoise.statistics.bounds import ONE_ROW, Bounds, ContributionBounds
 from dpnoise.statistics.composition import PURE, Loss
 from dpnoise.statistics.plan import Cells
 from dpnoise.statistics.results import LossMixin, Release, as_loss
@@ -58,7 +58,7 @@ class Quantiles(LossMixin):
         grid: float | None = None,
         *,
         interval: bool = True,
-        reach: Reach = ONE_ROW,
+        contribution: ContributionBounds = ONE_ROW,
     ) -> None:
         self.places = [check_probability("q", place, ends=True) for place in places]
         if not self.places or len(set(map(nearest_place, self.places))) < len(self.places):
@@ -69,9 +69,12 @@ class Quantiles(LossMixin):
         loss = as_loss(epsilon)
         if loss.kind != PURE:
             raise ArgumentError("A quantile is selected at a loss in epsilon, not in rho.")
-        self.losses = (loss,) * reach.groups
+        self.losses = (loss,) * contribution.groups
         self.bounds = Bounds.of_cells(lower, upper, grid)
-        self.reach, self.epsilon_of_row = reach, reach.part_of_selection(loss.amount)
+        self.contribution, self.epsilon_of_row = (
+            contribution,
+            contribution.part_of_selection(loss.amount),
+        )
         parts = self.epsilon_of_row / 2 if interval else self.epsilon_of_row
         self._epsilon_here, self._epsilon_ends = parts, quotient_down(parts, len(self.places))
         for place in self.places:  # Raises for an impossible scale before noise is drawn.
@@ -135,15 +138,15 @@ class Quantiles(LossMixin):
         return exact.nearest_float(self.bounds.least + cell, self.bounds.grid)
 
 
-class Target(NamedTuple):
+class TargetRank(NamedTuple):
     """An exact rank, whole + part, with the part in [0, 1)."""
 
     whole: np.int64
     part: np.float64
 
-    def shift(self, ranks: int) -> "Target":
+    def shift(self, ranks: int) -> "TargetRank":
         """Return the target this many ranks further up."""
-        return Target(self.whole + np.int64(ranks), self.part)
+        return TargetRank(self.whole + np.int64(ranks), self.part)
 
 
 def nearest_place(q: float) -> float:
@@ -151,13 +154,13 @@ def nearest_place(q: float) -> float:
     return round(q * 2.0**_PLACE_BITS) * 2.0**-_PLACE_BITS
 
 
-def target_rank(q: float, rows: np.int64) -> Target:
+def target_rank(q: float, rows: np.int64) -> TargetRank:
     """Return q times the number of rows exactly, in fixed width; q is a multiple of 2^-30."""
     numerator = np.int64(round(q * 2.0**_PLACE_BITS))
     low = numerator * (rows & np.int64(2**_LOW_BITS - 1))
     high = 2 * numerator * (rows >> np.int64(_LOW_BITS))
     part = np.float64(low & np.int64(2**_PLACE_BITS - 1)) * 2.0**-_PLACE_BITS
-    return Target(high + (low >> np.int64(_PLACE_BITS)), part)
+    return TargetRank(high + (low >> np.int64(_PLACE_BITS)), part)
 
 
 class Ranks:
@@ -181,18 +184,18 @@ class Ranks:
         up_to = np.cumsum(counts, dtype=np.int64)
         return cls(up_to - counts, up_to, up_to[-1])
 
-    def scores(self, target: Target) -> NDArray[np.float64]:
+    def scores(self, target: TargetRank) -> NDArray[np.float64]:
         """Return the scores as the nearest floats. Differences of ranks are below 2^53."""
         above = (self.below - target.whole).astype(np.float64) - target.part
         beneath = (target.whole - self.up_to).astype(np.float64) + target.part
         return -np.maximum(np.maximum(above, beneath), 0.0)
 
-    def exact_score(self, cell: int, target: Target) -> Fraction:
+    def exact_score(self, cell: int, target: TargetRank) -> Fraction:
         """Return the score of one cell."""
         rank = int(target.whole) + Fraction(float(target.part))
         return -max(int(self.below[cell]) - rank, rank - int(self.up_to[cell]), Fraction(0))
 
-    def select(self, target: Target, scale: float, rng: Generator | None) -> int:
+    def select(self, target: TargetRank, scale: float, rng: Generator | None) -> int:
         """Return the cell with the best noisy score."""
         scores = self.scores(target)
         return noisy_argmax(scores, lambda cell: self.exact_score(cell, target), scale, rng)
@@ -218,7 +221,9 @@ class SpreadRows:
         units = _UNIT * (self._up_to[cells] - counts) + (2 * parts + 1) * counts
         return np.where(cuts < 0, 0, np.where(cuts >= self._last, _UNIT * self._up_to[-1], units))
 
-    def cut(self, first: int, last: int, q: float, epsilon: float, rng: Generator | None) -> int:
+    def select_cut(
+        self, first: int, last: int, q: float, epsilon: float, rng: Generator | None
+    ) -> int:
         """Select a cut at the q-quantile of the rows between two other cuts.
 
         This selects the cell, then the position within it. The position matters if many rows share
@@ -286,7 +291,7 @@ def select_places(
         if last - first == 1:
             selected[middle] = spread_rows.cell(*cuts, relative, level_epsilon, rng)
             return
-        cut = spread_rows.cut(*cuts, relative, level_epsilon, rng)
+        cut = spread_rows.select_cut(*cuts, relative, level_epsilon, rng)
         selected[middle] = cut // PARTS
         halve(first, middle, (cuts[0], cut), (ends[0], places[middle]))
         halve(middle + 1, last, (cut, cuts[1]), (places[middle], ends[1]))

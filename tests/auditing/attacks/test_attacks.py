@@ -32,8 +32,8 @@ from dpnoise.auditing.attacks import (
     mironov,
 )
 from dpnoise.auditing.attacks.base import Outcome
-from dpnoise.auditing.attacks.bounds import lower_limit, upper_limit
-from dpnoise.auditing.targets import Target, named, wrap
+from dpnoise.auditing.attacks.certified_bounds import lower_limit, upper_limit
+from dpnoise.auditing.targets import Target, make_target, wrap
 from dpnoise.auditing.targets.adapters import paper_laplace
 from dpnoise.core.errors import ArgumentError
 from dpnoise.kernels.variates import laplace_theorem
@@ -106,7 +106,7 @@ EXCLUSIONS: list[tuple[Attack, str]] = [
 def test_the_true_value_is_never_excluded(
     attack: Attack, name: str, value: float, epsilon: float
 ) -> None:
-    target = named(name, epsilon=epsilon, delta=DELTA)
+    target = make_target(name, epsilon=epsilon, delta=DELTA)
     event = attack.find(target, value + 1, value, n=4000)
     assert not event.holds(target(value, 20_000 if LONG else 5_000)).any()
 
@@ -128,14 +128,14 @@ def test_exact_release_withstands_every_attack(
     attack: Attack, name: str, value0: float, value1: float
 ) -> None:
     """Attacks on other noise are included: their events are like any others."""
-    target = named(name, epsilon=1.0, delta=DELTA)
+    target = make_target(name, epsilon=1.0, delta=DELTA)
     outcome = run_attack(attack, target, value0, value1, SIZES.get(attack.name, USUAL_SIZE))
     check_withstands(outcome, target, 1.0)
 
 
 @pytest.mark.parametrize("name", ["precision", "bits", "feasibility", "sensitivity"])
 def test_exact_release_withstands_at_a_small_epsilon_too(name: str) -> None:
-    target = named("dpnoise.release", epsilon=0.1)
+    target = make_target("dpnoise.release", epsilon=0.1)
     check_withstands(run_attack(ALL_ATTACKS[name], target), target, 0.1)
 
 
@@ -203,7 +203,7 @@ def test_the_precision_of_mironov_s_attack_is_checked() -> None:
 )
 def test_theorem_5_1_leaks_as_often_as_was_measured(epsilon: float, figure: float) -> None:
     """Of millions, to three digits; the limits of 200,000 releases are those of FALSE_ALARM."""
-    outcome = run_attack(Feasibility(), named("dpnoise.laplace", epsilon=epsilon), n=200_000)
+    outcome = run_attack(Feasibility(), make_target("dpnoise.laplace", epsilon=epsilon), n=200_000)
     hits, n = outcome.at0.hits, outcome.at0.trials
     assert lower_limit(hits, n, FALSE_ALARM) <= figure + 0.0006
     assert upper_limit(hits, n, FALSE_ALARM) >= figure - 0.0006
@@ -327,7 +327,9 @@ def test_mironov_gains_nothing_on_n_uniforms_beyond_the_addition(
     """The advantage of the addition is that of the precision attack, which knows no sampler."""
     number = np.dtype(dtype).type
     rng = Generator()
-    target = wrap(lambda value, n: number(value) + rng.laplace(1.0, n, dtype=dtype), f"our {dtype}")
+    target = wrap(
+        lambda value, n: number(value) + rng.laplace(scale=1.0, size=n, dtype=dtype), f"our {dtype}"
+    )
     for attack in (Mironov(precision), Mironov()):
         check_no_more_than_the_addition(run_attack(attack, target), target, Precision())
 
@@ -337,7 +339,7 @@ def test_pairs_gain_nothing_on_n_uniforms_beyond_the_addition(dtype: str, _: int
     number = np.dtype(dtype).type
     rng = Generator()
     target = wrap(
-        lambda value, n: number(value) + rng.normal(SIGMA, n, dtype=dtype),
+        lambda value, n: number(value) + rng.normal(scale=SIGMA, size=n, dtype=dtype),
         f"our {dtype}",
         "gaussian",
         delta=DELTA,
@@ -350,7 +352,8 @@ def test_four_uniforms_of_few_bits_are_broken_by_meeting_in_the_middle(precision
     """The kernel itself gives the table: with V2 = 1 the second summand is zero."""
     rng = Generator()
     target = wrap(
-        lambda value, n: value + rng.laplace(1.0, n, variates=4, precision=precision), "few bits"
+        lambda value, n: value + rng.laplace(scale=1.0, size=n, variates=4, precision=precision),
+        "few bits",
     )
     k = np.arange(2**precision, dtype=np.uint64) << np.uint64(64 - precision)
     words = np.zeros((k.size**2, 4), dtype=np.uint64)

@@ -14,13 +14,13 @@ from dpnoise.auditing.attacks.base import (
     SOURCE,
     Event,
     best_event,
-    count,
+    count_event,
     exclusion,
     expected_bound,
-    never,
+    impossible_event,
 )
-from dpnoise.auditing.attacks.bounds import BoundEstimator, Claim
-from dpnoise.auditing.targets import Releases, Target, named, wrap
+from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
+from dpnoise.auditing.targets import Releases, Target, make_target, wrap
 
 Flags = NDArray[np.bool_]
 
@@ -64,7 +64,7 @@ def test_a_memory_of_the_releases_seen_is_worth_nothing() -> None:
         seen = target(value0, n)
         return Event("y was seen", lambda y: np.isin(y, seen))
 
-    outcome = run_attack(EventAttack(memorise), named("numpy.normal"), n=1000)
+    outcome = run_attack(EventAttack(memorise), make_target("numpy.normal"), n=1000)
     assert outcome.at0.hits == outcome.at1.hits == 0
     assert outcome.epsilon_lower() == 0.0
 
@@ -74,7 +74,7 @@ def test_the_placebo_exposes_an_attack_that_listens_to_the_order_of_the_calls() 
         calls = iter([True, False])
         return Event("it is my turn", lambda y: np.full(len(y), next(calls)))
 
-    outcome = run_attack(EventAttack(alternate), named("numpy.laplace"), n=1000)
+    outcome = run_attack(EventAttack(alternate), make_target("numpy.laplace"), n=1000)
     assert outcome.advantage[0] > 0.9
     with pytest.raises(AssertionError):
         check_placebo(outcome)
@@ -110,12 +110,12 @@ def test_what_is_left_after_the_last_whole_group_is_not_used() -> None:
         sizes.append(len(y))
         return np.ones(len(y) // 3, dtype=np.bool_)
 
-    assert count(Event("three", holds, 3), np.zeros(11)).trials == 3
+    assert count_event(Event("three", holds, 3), np.zeros(11)).trials == 3
     assert sizes == [9]
 
 
 def test_the_event_with_the_greatest_difference_is_taken() -> None:
-    events = [below(-1.0), below(0.5), below(2.0), never("nothing")]
+    events = [below(-1.0), below(0.5), below(2.0), impossible_event("nothing")]
     assert best_event(events, constant(), 0.0, 1.0, 10) is events[1]
     assert best_event(events[::-1], constant(), 0.0, 1.0, 10) is events[1]
 

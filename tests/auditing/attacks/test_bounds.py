@@ -9,7 +9,7 @@ from flint import arb, ctx, fmpz
 from scipy import stats
 from support.alarms import LONG, check_probability
 
-from dpnoise.auditing.attacks.bounds import (
+from dpnoise.auditing.attacks.certified_bounds import (
     TOSSED,
     advantage,
     certified_epsilon,

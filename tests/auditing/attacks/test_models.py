@@ -11,8 +11,8 @@ from support.verdicts import on_other_machine
 import dpnoise
 from dpnoise.auditing import additive_noise
 from dpnoise.auditing.attacks import ATTACKS, Attack, base, pairs, twister
-from dpnoise.auditing.attacks.base import MISFIT, SOURCE, Event, never, silent
-from dpnoise.auditing.targets import named, wrap
+from dpnoise.auditing.attacks.base import MISFIT, SOURCE, Event, ignore_progress, impossible_event
+from dpnoise.auditing.targets import make_target, wrap
 from dpnoise.cli import main
 
 # These attacks use only outputs and the scale. An attack in this list models no library.
@@ -69,7 +69,7 @@ def test_the_twister_distinguishes_a_wrong_model_from_another_generator(
 
 def test_the_search_excludes_no_value_whose_noise_is_zero_up_to_rounding() -> None:
     """Its preimages leave out U1 = 0 and cos(2 pi U2) = 0, one release of some thousands."""
-    scale = named("paper.gaussian.12bits").scale
+    scale = make_target("paper.gaussian.12bits").scale
     radii = [math.sqrt(-2 * math.log(1 - U1)) for U1 in (0.0, 2.0**-12, 0.5, 1 - 2.0**-12)]
     noise = [radius * math.cos(2 * math.pi * U2) for radius in radii for U2 in (0.25, 0.75)]
     target = wrap(lambda value, n: value + scale * np.resize(noise, n), noise="gaussian")
@@ -101,12 +101,12 @@ def test_an_attack_that_models_a_library_must_say_how_it_explains_a_release() ->
         name: ClassVar[str] = "unchecked"
         access: ClassVar[str] = SOURCE
 
-        def find(self, *_: Any, progress: Any = silent) -> Event:
+        def find(self, *_: Any, progress: Any = ignore_progress) -> Event:
             progress(1.0)
             return Event("y < 0", lambda y: np.asarray(y < 0))
 
     with pytest.raises(ValueError, match="unchecked knows a library's source"):
-        Unchecked()(named("numpy.laplace"), n=10)
+        Unchecked()(make_target("numpy.laplace"), n=10)
 
 
 def test_a_model_that_excludes_a_true_value_once_is_seen_to() -> None:
@@ -114,7 +114,7 @@ def test_a_model_that_excludes_a_true_value_once_is_seen_to() -> None:
         name: ClassVar[str] = "once"
         access: ClassVar[str] = SOURCE
 
-        def find(self, *_: Any, progress: Any = silent) -> Event:
+        def find(self, *_: Any, progress: Any = ignore_progress) -> Event:
             progress(1.0)
             return Event("none", lambda y: y < 0, explains=lambda y, _: y != 7.0)
 
@@ -131,14 +131,14 @@ def test_the_method_whose_model_fits_is_preferred_to_one_that_excludes_more() ->
     greedy = Event("greedy", lambda y: y < 2, explains=lambda y, _: y < 0)
     target = wrap(lambda value, n: np.full(n, value))
     assert base.best_event([greedy, fits], target, 0.0, 3.0, 10).words == "fits"
-    assert never("nothing").explains is None
+    assert impossible_event("nothing").explains is None
 
 
 def test_an_audit_skips_a_model_that_does_not_fit_and_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
-    target = on_other_machine(named("numpy.laplace"))
+    target = on_other_machine(make_target("numpy.laplace"))
     report = dpnoise.audit(target, 1.0, attacks=["mironov", "bits"], budget=24_000)
     assert [finding.attack for finding in report.findings] == ["bits"]
     assert report.skipped["mironov"].startswith(MISFIT)

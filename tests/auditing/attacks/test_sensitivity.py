@@ -12,7 +12,7 @@ from scipy import stats
 from support.alarms import FALSE_ALARM
 
 import dpnoise
-from dpnoise.auditing.attacks.base import Count, Outcome
+from dpnoise.auditing.attacks.base import EventCount, Outcome
 from dpnoise.auditing.attacks.sensitivity import (
     Neighbours,
     Sensitivity,
@@ -25,7 +25,7 @@ EPSILON = 1.0
 LOWER = 1e12  # Of rows that are 10^12 or one more.
 
 
-def interval(count: Count) -> tuple[float, float]:
+def interval(count: EventCount) -> tuple[float, float]:
     """Return the Clopper-Pearson interval of the probability, given a count."""
     test = stats.binomtest(count.hits, count.trials)
     ends = test.proportion_ci(confidence_level=1 - FALSE_ALARM, method="exact")
@@ -46,7 +46,7 @@ def float_release(total: Callable[[Data], Any], neighbours: Neighbours) -> Any:
 
 
 def exact_release(neighbours: Neighbours) -> Any:
-    mechanism = dpnoise.LaplaceMechanism(EPSILON, neighbours.sensitivity)
+    mechanism = dpnoise.LaplaceMechanism(epsilon=EPSILON, sensitivity=neighbours.sensitivity)
 
     def release(data: Data, n: int) -> Any:
         total = neighbours.real_sum(data)

@@ -12,7 +12,7 @@ from support.alarms import check_distribution, check_probability
 
 import dpnoise
 from dpnoise.auditing.attacks.ziggurat import Ziggurat, feasible, go_ends, go_layers, numpy_layers
-from dpnoise.auditing.targets import named, wrap
+from dpnoise.auditing.targets import make_target, wrap
 from dpnoise.release.calibration import gaussian_scale
 
 Floats = NDArray[np.float64]
@@ -201,7 +201,7 @@ def test_the_attack_distinguishes_go_s_values_and_not_a_placebo() -> None:
 
 
 def test_the_attack_never_happens_at_the_other_value_of_numpy() -> None:
-    outcome = Ziggurat()(named("numpy.normal"), n=20_000)
+    outcome = Ziggurat()(make_target("numpy.normal"), n=20_000)
     assert outcome.at1.hits == 0
     assert outcome.at0.hits > 0
 

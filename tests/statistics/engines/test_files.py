@@ -18,7 +18,14 @@ from support.tally_reference import assert_same
 from support.tally_reference import tally as reference_tally
 
 from dpnoise.core.errors import ArgumentError
-from dpnoise.statistics.engines import Files, Holders, frames, holders, tally, tally_all
+from dpnoise.statistics.engines import (
+    Files,
+    PersonCounts,
+    count_persons_by_group,
+    frames,
+    tally,
+    tally_all,
+)
 from dpnoise.statistics.plan import Cells, Grouping, Plan, Rows, Sums, Unit
 
 X = Sums("x", 0.5, -100, 100)
@@ -229,7 +236,7 @@ def test_a_number_of_json_is_one_person_and_one_group_however_it_is_written(tmp_
     by = (Grouping("city", ("1",)),)
     (counts,) = tally(Files(path), Plan((Rows(),), by, unit=Unit(("who",)))).answers
     assert np.asarray(counts).tolist() == [1]
-    assert holders(Files(path), "city", None) == Holders(["1"], np.array([3]))
+    assert count_persons_by_group(Files(path), "city", None) == PersonCounts(["1"], np.array([3]))
 
 
 @pytest.mark.parametrize("cell", ["0.5", "9007199254740993.0", "1e300", "[7]", '{"id": 7}'])
@@ -238,7 +245,7 @@ def test_an_id_of_json_that_may_have_been_rounded_is_refused(cell: str, tmp_path
     with pytest.raises(ArgumentError, match="neither text nor a whole number below"):
         tally(Files(path), Plan((Rows(),), unit=Unit(("who",))))
     with pytest.raises(ArgumentError, match="neither text nor a whole number below"):
-        holders(Files(path), "who", None)
+        count_persons_by_group(Files(path), "who", None)
 
 
 def test_an_id_of_one_plan_cannot_be_a_value_of_another(tmp_path: Path) -> None:

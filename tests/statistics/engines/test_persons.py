@@ -33,9 +33,9 @@ from support.person_worlds import (
 )
 
 from dpnoise.core.errors import ArgumentError
-from dpnoise.statistics.bounds import Move, Reach, root_up
-from dpnoise.statistics.engines import Files, holders, persons, tally, tally_all
-from dpnoise.statistics.plan import Edges, Grouping, Own, Plan, Rows, Sums, Unit
+from dpnoise.statistics.bounds import ContributionBounds, PersonChange, root_up
+from dpnoise.statistics.engines import Files, count_persons_by_group, persons, tally, tally_all
+from dpnoise.statistics.plan import Edges, Grouping, PersonValue, Plan, Rows, Sums, Unit
 from dpnoise.statistics.queries import Count, Mean, Sum
 from dpnoise.statistics.questions import QUERIES
 
@@ -86,17 +86,25 @@ def check_neighbours_on(engine: str, neighbours: str, data: st.DataObject) -> No
 
 
 def test_sensitivities_are_those_of_the_proofs() -> None:
-    many = Reach(groups=4, rows=3, there=100)
-    assert (many.l1(Move.of_number(30, 50)), many.l2(Move.of_number(30, 50))) == (120, 60)
-    other = Reach(groups=4, rows=3, replace=True, there=100)
-    assert other.l1(Move.of_number(30, 50)) == 240
+    many = ContributionBounds(groups=4, rows=3, all_groups=100)
+    assert (many.l1(PersonChange.of_number(30, 50)), many.l2(PersonChange.of_number(30, 50))) == (
+        120,
+        60,
+    )
+    other = ContributionBounds(groups=4, rows=3, replace=True, all_groups=100)
+    assert other.l1(PersonChange.of_number(30, 50)) == 240
     # With bounds far apart, the worst neighbour is in the same groups; with counts, in others.
-    assert other.l2(Move.of_number(30, 50)) == root_up(4 * 50**2)
-    assert other.l2(Move.of_number(30, 30)) == root_up(8 * 30**2)
-    assert other.l2(Move.of_parts(30)) == root_up(8 * 30**2)
-    single = Reach(groups=1, rows=3, replace=True, there=1)  # Only one group exists.
-    assert (single.l1(Move.of_number(3, 3)), single.l2(Move.of_number(3, 3))) == (3, 3)
-    assert single.l1(Move.of_parts(3)) == 6
+    assert other.l2(PersonChange.of_number(30, 50)) == root_up(4 * 50**2)
+    assert other.l2(PersonChange.of_number(30, 30)) == root_up(8 * 30**2)
+    assert other.l2(PersonChange.of_parts(30)) == root_up(8 * 30**2)
+    single = ContributionBounds(
+        groups=1, rows=3, replace=True, all_groups=1
+    )  # Only one group exists.
+    assert (single.l1(PersonChange.of_number(3, 3)), single.l2(PersonChange.of_number(3, 3))) == (
+        3,
+        3,
+    )
+    assert single.l1(PersonChange.of_parts(3)) == 6
 
 
 @given(st.integers(1, 2**300))
@@ -235,14 +243,16 @@ def test_several_columns_identify_a_person() -> None:
 
 
 @pytest.mark.parametrize("kind", IDS)
-@pytest.mark.parametrize("own", [None, Own("x", "sum", 0.5, 0, 20)])
-def test_rows_without_an_id_are_an_error_or_a_person_each(kind: str, own: Own | None) -> None:
+@pytest.mark.parametrize("own", [None, PersonValue("x", "sum", 0.5, 0, 20)])
+def test_rows_without_an_id_are_an_error_or_a_person_each(
+    kind: str, own: PersonValue | None
+) -> None:
     ids = IDS[kind]
     nobody = [(none, city, 2.0) for none in ids.none for city in GROUPS for _ in range(3)]
     rows = [(ids.persons[0], "a", 2.0)] * 2 + nobody
     asked = Sums("x", 0.5, 0, 20)
     with pytest.raises(ArgumentError, match='without_id="own"'):
-        answers(Unit(("who",), 1, 1, own=own), table(rows, ids), asked)
+        answers(Unit(("who",), 1, 1, person_value=own), table(rows, ids), asked)
     counts, sums = answers(Unit(("who",), 1, 1, "own", own), table(rows, ids), asked)
     separate = 3 * len(ids.none)
     assert counts.tolist() == [separate + 1, *[separate] * 4]
@@ -275,7 +285,7 @@ def test_a_collation_does_not_merge_persons() -> None:
         connection.execute("PRAGMA default_collation = NOCASE")
         frame = connection.sql("SELECT unnest(['w', 'W', 'w']) AS who, 'a' AS city")
         assert answers(Unit(("who",)), frame)[0].tolist()[0] == 2
-        assert holders(frame, "city", Unit(("who",))).persons.tolist() == [2]
+        assert count_persons_by_group(frame, "city", Unit(("who",))).persons.tolist() == [2]
 
 
 def test_ids_of_bytes_that_are_not_text_stay_different(tmp_path: Path) -> None:
@@ -295,7 +305,7 @@ def test_a_collation_does_not_merge_groups(unit: Unit | None) -> None:
         connection.execute("CREATE TABLE visits (who INTEGER, city VARCHAR COLLATE NOCASE)")
         connection.execute("INSERT INTO visits VALUES (1, 'CORK'), (2, 'cork'), (3, 'cork')")
         frame = connection.table("visits")
-        groups = holders(frame, "city", unit)
+        groups = count_persons_by_group(frame, "city", unit)
         assert dict(zip(groups.keys, groups.persons.tolist(), strict=True)) == {
             "CORK": 1,
             "cork": 2,
@@ -313,7 +323,7 @@ def test_dask_says_what_to_do_instead() -> None:
     frame = dask.from_pandas(whale_table().to_pandas(), npartitions=3)
     for ask in (
         lambda data: answers(Unit(("who",)), data),
-        lambda data: holders(data, "city", None),
+        lambda data: count_persons_by_group(data, "city", None),
     ):
         with pytest.raises(ArgumentError, match=r"Take frame.compute\(\)"):
             ask(frame)
@@ -325,7 +335,7 @@ def test_files_are_bounded_as_frames_are(tmp_path: Path) -> None:
     unit, ask = Unit(("who",), 2, 7), Edges("x", (0.0, 10.0, 1e6))
     ours, theirs = answers(unit, Files(path), ask), answers(unit, whale_table(), ask)
     assert [answer.tolist() for answer in ours] == [answer.tolist() for answer in theirs]
-    groups = holders(Files(path), "city", unit)
+    groups = count_persons_by_group(Files(path), "city", unit)
     assert dict(zip(groups.keys, groups.persons, strict=True)).keys() <= set(GROUPS)
 
 
@@ -340,16 +350,18 @@ def test_the_value_of_a_person_is_exactly_the_sum_or_mean_of_all_rows(
     rows: list[tuple[int, float]], data: st.DataObject
 ) -> None:
     kind = data.draw(st.sampled_from(["sum", "mean"]))
-    own = Own("x", kind, 0.25, -100, 1_000)
+    own = PersonValue("x", kind, 0.25, -100, 1_000)
     frame = pa.table({"who": [who for who, _ in rows], "x": [x for _, x in rows]})
     # With the same grid and bounds, the sum clamps and rounds no value of a person.
-    count, sums = answers(Unit(("who",), own=own), frame, Sums("x", 0.25, -100, 1_000), by=())
+    count, sums = answers(
+        Unit(("who",), person_value=own), frame, Sums("x", 0.25, -100, 1_000), by=()
+    )
     values = [value for who in range(4) if (value := own_value(who, rows, own)) is not None]
     assert int(count) == len({who for who, _ in rows})
     assert (int(sums.count), int(sums.total)) == (len(values), sum(values))
 
 
-def own_value(who: int, rows: list[tuple[int, float]], own: Own) -> int | None:
+def own_value(who: int, rows: list[tuple[int, float]], own: PersonValue) -> int | None:
     """Return the value of a person in grid steps, computed with fractions."""
     steps = [grid_steps(x, own) for person, x in rows if person == who and not math.isnan(x)]
     if not steps:
@@ -359,7 +371,7 @@ def own_value(who: int, rows: list[tuple[int, float]], own: Own) -> int | None:
     return math.floor(Fraction(sum(steps), len(steps)) + Fraction(1, 2))
 
 
-def grid_steps(x: float, own: Own) -> int:
+def grid_steps(x: float, own: PersonValue) -> int:
     least, most = (own.least, own.most) if own.kind == "mean" else (-(2**51), 2**51)
     if math.isinf(x):
         return most if x > 0 else least

@@ -19,7 +19,7 @@ from support.tally_reference import assert_same
 
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics import Question, Request, publish
-from dpnoise.statistics.engines import Files, holders, tally
+from dpnoise.statistics.engines import Files, count_persons_by_group, tally
 from dpnoise.statistics.plan import Grouping, Plan, Rows, Sums, Unit
 
 UNIT = Unit(("who",), 1, 1)
@@ -61,7 +61,7 @@ def test_objects_that_are_not_all_text_are_refused_in_any_row(odd: list[Any]) ->
     with pytest.raises(ArgumentError, match="not all text"):
         tally(frame, BY_CITY)
     with pytest.raises(ArgumentError, match="not all text"):
-        holders(frame, "who", None)
+        count_persons_by_group(frame, "who", None)
     mixed = frame.assign(who=frame["who"].astype("category"))
     with pytest.raises(ArgumentError, match=r"not all text"):
         tally(mixed, BY_CITY)
@@ -74,7 +74,7 @@ def test_columns_of_duckdb_that_differ_by_capitals_are_refused() -> None:
             with pytest.raises(ArgumentError, match="differ only by capitals"):
                 tally(relation, plan)
         with pytest.raises(ArgumentError, match="differ only by capitals"):
-            holders(relation, name, None)
+            count_persons_by_group(relation, name, None)
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "ns"])
@@ -123,12 +123,14 @@ def test_ambiguous_text_must_be_declared_to_be_text(engine: str) -> None:
         with pytest.raises(ArgumentError, match=r"text_columns=\['who'\]"):
             tally(frame, BY_CITY)
         with pytest.raises(ArgumentError, match=r"text_columns=\['who'\]"):
-            holders(frame, "who", None)
+            count_persons_by_group(frame, "who", None)
         with pytest.raises(ArgumentError, match=r"text_columns=\['who'\]"):
-            holders(frame, "city", UNIT)
+            count_persons_by_group(frame, "city", UNIT)
         (counts,) = tally(frame, Plan((Rows(),), unit=declared)).answers
         assert int(counts) == 2, text  # type: ignore[arg-type]
-        assert sorted(holders(frame, "who", None, text=["who"]).keys) == sorted([text, "word"])
+        assert sorted(count_persons_by_group(frame, "who", None, text=["who"]).keys) == sorted(
+            [text, "word"]
+        )
 
 
 @pytest.mark.parametrize("word", ["t", "F", "yes", "No"])
@@ -138,8 +140,10 @@ def test_duckdb_parses_more_words_as_booleans(word: str, tmp_path: Path) -> None
     assert [str(kind) for kind in duckdb.read_csv(str(path), header=True).types] == ["BOOLEAN"]
     columns = {"who": [word, "m"]}
     with pytest.raises(ArgumentError, match=r"text_columns=\['who'\]"):
-        holders(FRAMES["DuckDB"](columns), "who", None)
-    assert sorted(holders(FRAMES["pandas"](columns), "who", None).keys) == sorted([word, "m"])
+        count_persons_by_group(FRAMES["DuckDB"](columns), "who", None)
+    assert sorted(count_persons_by_group(FRAMES["pandas"](columns), "who", None).keys) == sorted(
+        [word, "m"]
+    )
 
 
 @pytest.mark.parametrize("engine", FRAMES)
@@ -147,7 +151,7 @@ def test_other_text_needs_no_declaration(engine: str) -> None:
     frame = FRAMES[engine]({"who": PLAIN, "city": ["a"] * len(PLAIN)})
     (counts,) = tally(frame, BY_CITY).answers
     assert np.asarray(counts).tolist() == [len(PLAIN), 0]
-    assert sorted(holders(frame, "who", None).keys) == sorted(PLAIN)
+    assert sorted(count_persons_by_group(frame, "who", None).keys) == sorted(PLAIN)
 
 
 @pytest.mark.parametrize("engine", FRAMES)
@@ -160,7 +164,7 @@ def test_a_column_that_is_declared_to_be_text_must_hold_text(engine: str) -> Non
     with pytest.raises(ArgumentError, match="'who' is declared to be text"):
         publish(frame, request)
     with pytest.raises(ArgumentError, match="'city' is declared to be text"):
-        holders(frame, "city", None, text=["city"])
+        count_persons_by_group(frame, "city", None, text=["city"])
 
 
 def test_the_format_of_a_file_declares_its_types(tmp_path: Path) -> None:
@@ -195,7 +199,7 @@ def test_ids_that_duckdb_would_round_are_refused(ids: Any, tmp_path: Path) -> No
     with pytest.raises(ArgumentError, match="would be rounded"):
         tally(Files(path), Plan((Rows(),), unit=UNIT))
     with pytest.raises(ArgumentError, match="would be rounded"):
-        holders(Files(path), "who", None)
+        count_persons_by_group(Files(path), "who", None)
 
 
 def test_an_error_keeps_no_error_that_quotes_the_data() -> None:

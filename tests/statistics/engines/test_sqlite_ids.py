@@ -12,7 +12,7 @@ from support.tally_reference import tally as reference_tally
 
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics import Question, Request, publish
-from dpnoise.statistics.engines import Files, holders, tally
+from dpnoise.statistics.engines import Files, count_persons_by_group, tally
 from dpnoise.statistics.plan import Grouping, Plan, Rows, Sums, Unit
 
 SECRET = "4711-secret"  # noqa: S105 - what no error may show
@@ -39,7 +39,7 @@ def count_persons(source: Files) -> int:
 
 def error_message(source: Files, *, discovered: bool = False) -> str:
     with pytest.raises(ArgumentError) as raised:
-        holders(source, "who", None) if discovered else tally(source, PERSON)
+        count_persons_by_group(source, "who", None) if discovered else tally(source, PERSON)
     assert SECRET not in str(raised.value)
     return str(raised.value)
 

@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
-from dpnoise.auditing.attacks import bounds
-from dpnoise.auditing.attacks.bounds import BoundEstimator
-from dpnoise.auditing.targets.target import Releases, Target, named
+from dpnoise.auditing.attacks import certified_bounds
+from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
+from dpnoise.auditing.targets.target import Releases, Target, make_target
 from dpnoise.core.arrays import Flags, Floats, Integers
 from dpnoise.core.errors import ArgumentError, check_integer
 from dpnoise.core.parallel import cores, run_in_parallel
@@ -39,7 +39,7 @@ _ERROR: Final = 1e-4  # Error of the limits that rank events.
 _RELEASES_PER_TASK: Final = 2**8  # Releases that a thread takes at a time; each costs microseconds.
 
 
-def silent(*_: object) -> None:
+def ignore_progress(*_: object) -> None:
     """Ignore all arguments: the default progress callback."""
 
 
@@ -108,7 +108,7 @@ def decide(
     scale: float,
     model: tuple[object, ...] = (),
     dtype: type = np.float64,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> Flags:
     """Return which rows of releases can come from the value, computed by a kernel on all cores.
 
@@ -138,7 +138,7 @@ def best_event(
     def rank(event: Event) -> tuple[int, float]:
         unexplained = _count_unexplained(event, at0, value0)
         unexplained += _count_unexplained(event, at1, value1)
-        return -unexplained, count(event, at0).rate - count(event, at1).rate
+        return -unexplained, count_event(event, at0).rate - count_event(event, at1).rate
 
     return max(events, key=rank)
 
@@ -159,7 +159,7 @@ def best_exclusion(
     events = [
         exclusion(words, possible, value0, value1, *groups) for words, possible, *groups in models
     ]
-    return best_event(events, target, value0, value1, n) if events else never(otherwise)
+    return best_event(events, target, value0, value1, n) if events else impossible_event(otherwise)
 
 
 def _count_unexplained(event: Event, releases: Releases, value: float) -> int:
@@ -180,7 +180,10 @@ def expected_bound(
     if estimator is not None:
         expected = estimator.expected_bounds(seen0, seen1, n)
     else:
-        low, high = bounds.lower_limits(seen0, n, _ERROR), bounds.upper_limits(seen1, n, _ERROR)
+        low, high = (
+            certified_bounds.lower_limits(seen0, n, _ERROR),
+            certified_bounds.upper_limits(seen1, n, _ERROR),
+        )
         expected = low / high
     return np.asarray(expected[indices.reshape(hits0.shape)])
 
@@ -194,18 +197,18 @@ def beyond(threshold: float, *, above: bool) -> Event:
     return Event(f"y {'>' if above else '<'} {threshold:.6g}", holds)
 
 
-def never(words: str) -> Event:
+def impossible_event(words: str) -> Event:
     """Return an event that never happens, for an attack that found nothing."""
     return Event(words, lambda y: np.zeros(len(y), dtype=np.bool_), applies=False)
 
 
-def misfit(reason: str) -> Event:
+def misfit_event(reason: str) -> Event:
     """Return an event that never happens, for an attack with a wrong model."""
-    return replace(never(f"{MISFIT}: {reason}"), fits=False)
+    return replace(impossible_event(f"{MISFIT}: {reason}"), fits=False)
 
 
 @dataclass(frozen=True)
-class Count:
+class EventCount:
     """The number of trials in which an event happened, and the number of all trials."""
 
     hits: int
@@ -216,8 +219,8 @@ class Count:
         """The fraction of trials in which the event happened."""
         return self.hits / self.trials
 
-    def __add__(self, other: "Count") -> "Count":
-        return Count(self.hits + other.hits, self.trials + other.trials)
+    def __add__(self, other: "EventCount") -> "EventCount":
+        return EventCount(self.hits + other.hits, self.trials + other.trials)
 
 
 @dataclass(frozen=True)
@@ -250,9 +253,9 @@ class Outcome:
     value1: float
     event: str
     releases: int
-    at0: Count
-    at1: Count
-    placebo: tuple[Count, Count] | None
+    at0: EventCount
+    at1: EventCount
+    placebo: tuple[EventCount, EventCount] | None
     error: float
     independent: bool = True
     applies: bool = True
@@ -272,13 +275,13 @@ class Outcome:
         if not self.independent:
             return 0.0
         counts = self.at0.hits, self.at0.trials, self.at1.hits, self.at1.trials
-        return bounds.certified_epsilon(
+        return certified_bounds.certified_epsilon(
             *counts, error=self.error, delta=delta, releases=self.releases
         )
 
 
-def _advantage(at0: Count, at1: Count, error: float) -> tuple[float, float]:
-    return bounds.advantage(at0.hits, at0.trials, at1.hits, at1.trials, error)
+def _advantage(at0: EventCount, at1: EventCount, error: float) -> tuple[float, float]:
+    return certified_bounds.advantage(at0.hits, at0.trials, at1.hits, at1.trials, error)
 
 
 @dataclass(frozen=True)
@@ -298,17 +301,27 @@ class Attack(ABC):
 
     def target(self, **claims: float) -> Target:
         """Return a target that the attack breaks, with epsilon, delta and sensitivity."""
-        return named(self.default_target, **claims)
+        return make_target(self.default_target, **claims)
 
     @abstractmethod
     def find(
-        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+        self,
+        target: Target,
+        value0: float,
+        value1: float,
+        n: int,
+        progress: Progress = ignore_progress,
     ) -> Event:
         """Return the event, from at most n releases of each value and what the access allows."""
 
     @final
     def event(
-        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+        self,
+        target: Target,
+        value0: float,
+        value1: float,
+        n: int,
+        progress: Progress = ignore_progress,
     ) -> Event:
         """Find the event, and check its model on releases of both known values.
 
@@ -324,7 +337,7 @@ class Attack(ABC):
             wrong = _count_unexplained(event, target(value, size), value)
             if wrong:
                 reason = f"{wrong:,} of {size:,} releases of the value {value:g} exclude that value"
-                return misfit(f"{reason} ({event.words})")
+                return misfit_event(f"{reason} ({event.words})")
         return event
 
     @final
@@ -337,7 +350,7 @@ class Attack(ABC):
         n: int | None = None,
         confidence: float = 0.999,
         placebo: bool = True,
-        progress: Progress = silent,
+        progress: Progress = ignore_progress,
     ) -> Outcome:
         """Find an event, and count it in n fresh releases of each value.
 
@@ -361,14 +374,14 @@ class Attack(ABC):
         outcome = self._measure(target, value0, value1, n, error, progress)
         if not placebo:
             return outcome
-        same = self._measure(target, value0, value0, n, error, silent)
+        same = self._measure(target, value0, value0, n, error, ignore_progress)
         return replace(outcome, placebo=(same.at0, same.at1))
 
     def _measure(
         self, target: Target, value0: float, value1: float, n: int, error: float, progress: Progress
     ) -> Outcome:
         event = self.event(target, value0, value1, n, progress)
-        at0, at1 = (count(event, target(value, n)) for value in (value0, value1))
+        at0, at1 = (count_event(event, target(value, n)) for value in (value0, value1))
         return Outcome(
             attack=self.name,
             target=target.name,
@@ -400,7 +413,7 @@ def event_flags(event: Event, releases: Releases, *, last: bool = False) -> Flag
     return flags
 
 
-def count(event: Event, releases: Releases) -> Count:
+def count_event(event: Event, releases: Releases) -> EventCount:
     """Count an event in releases; an incomplete last group is not used."""
     flags = event_flags(event, releases)
-    return Count(int(np.count_nonzero(flags)), len(flags))
+    return EventCount(int(np.count_nonzero(flags)), len(flags))

@@ -27,14 +27,14 @@ from dpnoise.auditing.attacks.base import (
     decide,
     exclusion,
     expected_bound,
-    never,
-    silent,
+    ignore_progress,
+    impossible_event,
 )
-from dpnoise.auditing.attacks.bounds import BoundEstimator
+from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.targets.adapters import Privacy
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Integers
-from dpnoise.kernels import compiled
+from dpnoise.kernels import compile_kernel
 
 Real = np.floating
 
@@ -72,7 +72,12 @@ class Threshold(Attack):
         )
 
     def find(
-        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+        self,
+        target: Target,
+        value0: float,
+        value1: float,
+        n: int,
+        progress: Progress = ignore_progress,
     ) -> Event:
         """Return the event beyond the threshold, on the side, with the largest expected bound."""
         y0, y1 = (np.sort(target(value, n)) for value in (value0, value1))
@@ -98,7 +103,7 @@ def exponents(y: Releases) -> tuple[Integers, Integers]:
     return first, last
 
 
-@compiled
+@compile_kernel
 def _find_exponents(words: Integers, first: Integers, last: Integers) -> None:
     bit = np.empty(1)
     word = bit.view(np.int64)
@@ -126,13 +131,18 @@ class Precision(Attack):
     estimator: BoundEstimator | None = None  # How an audit will count what it finds.
 
     def find(
-        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+        self,
+        target: Target,
+        value0: float,
+        value1: float,
+        n: int,
+        progress: Progress = ignore_progress,
     ) -> Event:
         """Return "|y| < 2^t and y is not a multiple of 2^g", for the best t and g."""
         hits0, hits1 = (_smaller_and_finer(target(value, n)) for value in (value0, value1))
         useful = np.flatnonzero(hits0 > hits1)
         if not useful.size:
-            return never("no size of y has finer bits at one value")
+            return impossible_event("no size of y has finer bits at one value")
         best = useful[
             expected_bound(hits0.flat[useful], hits1.flat[useful], n, self.estimator).argmax()
         ]
@@ -166,7 +176,12 @@ class BitPatterns(Attack):
     estimator: BoundEstimator | None = None  # How an audit will count what it finds.
 
     def find(
-        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+        self,
+        target: Target,
+        value0: float,
+        value1: float,
+        n: int,
+        progress: Progress = ignore_progress,
     ) -> Event:
         """Return the best set of patterns, taken in the order of their likelihood ratios."""
         y0, y1 = (patterns(target(value, n)) for value in (value0, value1))
@@ -190,7 +205,7 @@ def patterns(y: Releases) -> Integers:
     return ((y < 0) * _SPAN + (first - _LEAST)) * _SPAN + (last - _LEAST)
 
 
-@compiled
+@compile_kernel
 def _is_product(w: Real, s: Real) -> bool:
     """Return whether w = fl(s z) for some float z, which is the quotient or next to it."""
     z = w / s
@@ -198,7 +213,7 @@ def _is_product(w: Real, s: Real) -> bool:
     return bool(s * z == w or s * further == w or s * nearer == w)
 
 
-@compiled
+@compile_kernel
 def _feasible(q: Real, c: Real, s: Real) -> bool:
     """Return whether fl(c + fl(s z)) = q for some float z.
 
@@ -216,7 +231,7 @@ def _feasible(q: Real, c: Real, s: Real) -> bool:
     return False
 
 
-@compiled
+@compile_kernel
 def _are_feasible(releases: NDArray[Real], value: Real, scale: Real, out: Flags) -> None:
     for i in range(releases.size):
         out[i] = _feasible(releases[i], value, scale)
@@ -239,7 +254,12 @@ class Feasibility(Attack):
     default_target = "diffprivlib.Laplace"
 
     def find(
-        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+        self,
+        target: Target,
+        value0: float,
+        value1: float,
+        n: int,
+        progress: Progress = ignore_progress,
     ) -> Event:
         """Return the event that value0 is possible and value1 is not."""
         words = f"no float z has {value1:g} + {target.scale:g} z = y, rounded twice"

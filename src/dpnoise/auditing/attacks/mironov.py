@@ -30,12 +30,12 @@ from dpnoise.auditing.attacks.base import (
     Progress,
     best_exclusion,
     decide,
-    silent,
+    ignore_progress,
 )
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice, check_integer, import_extra
-from dpnoise.kernels import compiled
+from dpnoise.kernels import compile_kernel
 
 Outputs = NDArray[np.float32]
 
@@ -50,7 +50,7 @@ SAMPLERS: Final = ("jax.normal", "jax.laplace", "torch.laplace")
 # Laplace noise in float64 ------------------------------------------------------------------------
 
 
-@compiled
+@compile_kernel
 def laplace_release(U: float, value: float, scale: float, formula: int) -> float:
     """Return the release of a value from a uniform, to the last bit.
 
@@ -62,7 +62,7 @@ def laplace_release(U: float, value: float, scale: float, formula: int) -> float
     return value - scale * math.log(V)
 
 
-@compiled
+@compile_kernel
 def has_uniform(q: float, c: float, s: float, precision: int, formula: int) -> bool:
     """Return whether a uniform U, or its mirror image 1 - U, gives the release q of the value c."""
     w = q - c
@@ -83,7 +83,7 @@ def has_uniform(q: float, c: float, s: float, precision: int, formula: int) -> b
     return False
 
 
-@compiled
+@compile_kernel
 def _have_uniforms(q: Floats, c: float, s: float, precision: int, formula: int, out: Flags) -> None:
     for i in range(q.size):
         out[i] = has_uniform(q[i], c, s, precision, formula)
@@ -116,7 +116,12 @@ class Mironov(Attack):
         check_choice("formula", self.formula, (None, *FORMULAS))
 
     def find(
-        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+        self,
+        target: Target,
+        value0: float,
+        value1: float,
+        n: int,
+        progress: Progress = ignore_progress,
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best formula."""
         words, models = f"no uniform of {self.precision} bits leads from {value1:g} to y", []
@@ -213,7 +218,12 @@ class Tabulated(Attack):
         check_choice("sampler", self.sampler, (None, *SAMPLERS))
 
     def find(
-        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+        self,
+        target: Target,
+        value0: float,
+        value1: float,
+        n: int,
+        progress: Progress = ignore_progress,
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best sampler."""
         dtype, models = target(value0, n).dtype, []

@@ -31,12 +31,12 @@ from dpnoise.auditing.attacks.base import (
     Progress,
     best_exclusion,
     decide,
-    silent,
+    ignore_progress,
 )
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice
-from dpnoise.kernels import compiled
+from dpnoise.kernels import compile_kernel
 
 # With this many candidate pairs of uniforms, one of them very likely fits: so no search is made.
 _MOST: Final = 2.0**11
@@ -61,7 +61,7 @@ _COS = (_f(2.443315711809948e-5), _f(-1.388731625493765e-3), _f(4.16666456829882
 # Single precision, as torch computes it ----------------------------------------------------------
 
 
-@compiled
+@compile_kernel
 def _fma(a: np.float32, b: np.float32, c: np.float32) -> np.float32:
     """Return a * b + c, rounded once: the product of two float32 is exact in float64.
 
@@ -78,7 +78,7 @@ def _fma(a: np.float32, b: np.float32, c: np.float32) -> np.float32:
     return np.float32(np.int64(bits).view(np.float64))
 
 
-@compiled
+@compile_kernel
 def log_32(x: np.float32) -> np.float32:
     """Return log x of a normal x > 0."""
     significand, exponent = math.frexp(x)
@@ -96,7 +96,7 @@ def log_32(x: np.float32) -> np.float32:
     return _fma(e, _LN2_HIGH, m + y)
 
 
-@compiled
+@compile_kernel
 def sincos_32(x: np.float32) -> tuple[np.float32, np.float32]:
     """Return sin x and cos x of an x >= 0."""
     octant = (np.int32(x * _FOUR_OVER_PI) + 1) & ~1
@@ -116,7 +116,7 @@ def sincos_32(x: np.float32) -> tuple[np.float32, np.float32]:
     return sine, cosine
 
 
-@compiled
+@compile_kernel
 def radius_of(V1: float, arithmetic: int) -> float:
     """Return sqrt(-2 log V1), as computed by an arithmetic."""
     if arithmetic == DOUBLE:
@@ -126,7 +126,7 @@ def radius_of(V1: float, arithmetic: int) -> float:
     return np.float64(np.sqrt(_f(-2.0) * log))
 
 
-@compiled
+@compile_kernel
 def release_pair(
     radius: float, U2: float, c: float, s: float, arithmetic: int
 ) -> tuple[float, float]:
@@ -143,13 +143,13 @@ def release_pair(
     return np.float64(value + scale * (r * cosine)), np.float64(value + scale * (r * sine))
 
 
-@compiled
+@compile_kernel
 def _slack(q: float, s: float, n: float, half: float) -> float:
     """Return a bound on the error of n = (q - c)/s as the Gaussian of q; `half` is half an ulp."""
     return (2.0 * abs(q) / s + 5.0 * abs(n)) * half
 
 
-@compiled
+@compile_kernel
 def _window(
     q1: float, q2: float, c: float, s: float, unit: float, half: float
 ) -> tuple[float, float, float, float]:
@@ -165,7 +165,7 @@ def _window(
     return np.rint(V / unit), np.rint(turn / unit), rows, columns
 
 
-@compiled
+@compile_kernel
 def _box_muller(q1: float, q2: float, c: float, s: float, precision: int, arithmetic: int) -> bool:
     """Return whether a pair of uniforms of this many bits gives both releases of the value c."""
     unit = 2.0**-precision
@@ -186,7 +186,7 @@ def _box_muller(q1: float, q2: float, c: float, s: float, precision: int, arithm
     return False
 
 
-@compiled
+@compile_kernel
 def _polar(q1: float, q2: float, c: float, s: float) -> bool:
     """Return whether a point of the disc gives both releases: q1 from its y, q2 from its x."""
     n1, n2 = (q1 - c) / s, (q2 - c) / s
@@ -212,8 +212,8 @@ def _polar(q1: float, q2: float, c: float, s: float) -> bool:
     return False
 
 
-@compiled
-def box_muller(
+@compile_kernel
+def find_box_muller_pairs(
     pairs: Releases, value: float, scale: float, precision: int, arithmetic: int, out: Flags
 ) -> None:
     """Fill `out` with whether Box-Muller on uniforms of this many bits gives each pair."""
@@ -223,7 +223,7 @@ def box_muller(
         out[i] = _box_muller(q1, q2, c, s, precision, arithmetic)
 
 
-@compiled
+@compile_kernel
 def polar(pairs: Floats, value: float, scale: float, out: Flags) -> None:
     """Fill `out` with whether the polar method gives each pair from this value."""
     for i in range(out.size):
@@ -249,14 +249,14 @@ _ODD: Final[Layout] = partial(_pair_successive, phase=1)
 _Guess = tuple[str, Callable[..., None], tuple[int, ...], Layout]
 _GUESSES: Final[dict[str, list[_Guess]]] = {
     "float64": [
-        ("Box-Muller, in this phase", box_muller, (53, DOUBLE), _EVEN),
-        ("Box-Muller, in the other phase", box_muller, (53, DOUBLE), _ODD),
+        ("Box-Muller, in this phase", find_box_muller_pairs, (53, DOUBLE), _EVEN),
+        ("Box-Muller, in the other phase", find_box_muller_pairs, (53, DOUBLE), _ODD),
         ("polar, in this phase", polar, (), _EVEN),
         ("polar, in the other phase", polar, (), _ODD),
-        ("Box-Muller in blocks of 16", box_muller, (53, DOUBLE), _pair_in_blocks),
+        ("Box-Muller in blocks of 16", find_box_muller_pairs, (53, DOUBLE), _pair_in_blocks),
     ],
     "float32": [
-        ("Box-Muller in blocks of 16", box_muller, (24, arithmetic), _pair_in_blocks)
+        ("Box-Muller in blocks of 16", find_box_muller_pairs, (24, arithmetic), _pair_in_blocks)
         for arithmetic in (VECTORISED, SINGLE)
     ],
 }
@@ -288,7 +288,12 @@ class BoxMullerPair(Attack):
         check_choice("method", self.method, (None, *METHODS))
 
     def find(
-        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+        self,
+        target: Target,
+        value0: float,
+        value1: float,
+        n: int,
+        progress: Progress = ignore_progress,
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best guess."""
         dtype = target(value0, n).dtype

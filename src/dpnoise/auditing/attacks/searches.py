@@ -12,11 +12,19 @@ from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, decide, exclusion, silent
+from dpnoise.auditing.attacks.base import (
+    SOURCE,
+    Attack,
+    Event,
+    Progress,
+    decide,
+    exclusion,
+    ignore_progress,
+)
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_integer
-from dpnoise.kernels import compiled
+from dpnoise.kernels import compile_kernel
 
 _ZERO: Final = 2.0**-49  # Above cos(3 pi/2), as it is rounded, times the largest radius at 24 bits.
 
@@ -24,33 +32,33 @@ _ZERO: Final = 2.0**-49  # Above cos(3 pi/2), as it is rounded, times the larges
 # One Gaussian from two uniforms ------------------------------------------------------------------
 
 
-@compiled
-def gaussian(U1: float, U2: float) -> float:
+@compile_kernel
+def gaussian_of_uniforms(U1: float, U2: float) -> float:
     """Return N1 of equation (3): sqrt(-2 log(1 - U1)) cos(2 pi U2)."""
     return math.sqrt(-2.0 * math.log(1.0 - U1)) * math.cos(2.0 * math.pi * U2)
 
 
-@compiled
+@compile_kernel
 def ulp(q: float) -> float:
     """Return the step from a double to the next."""
     return float(abs(np.nextafter(q, np.inf) - q))
 
 
-@compiled
+@compile_kernel
 def keep_pair(q: float, c: float, s: float, U1: float, U2: float, found: Floats, hits: int) -> int:
     """Append (U1, U2) and its mirror image (U1, 1 - U2) to `found` if they lead from c to q."""
     if not (0.0 <= U1 < 1.0 and U2 >= 0.0):
         return hits
     for U in (U2, 1.0 - U2):
         known = hits > 0 and found[hits - 1, 0] == U1 and found[hits - 1, 1] == U
-        if U < 1.0 and hits < len(found) and c + s * gaussian(U1, U) == q and not known:
+        if U < 1.0 and hits < len(found) and c + s * gaussian_of_uniforms(U1, U) == q and not known:
             found[hits, 0] = U1
             found[hits, 1] = U
             hits += 1
     return hits
 
 
-@compiled
+@compile_kernel
 def search_second(q: float, c: float, s: float, precision: int, found: Floats) -> tuple[int, int]:
     """Try every U2 of the quarter where cos(2 pi U2) has the sign of N1, and solve for U1."""
     n1 = (q - c) / s
@@ -74,7 +82,7 @@ def search_second(q: float, c: float, s: float, precision: int, found: Floats) -
     return hits, checks
 
 
-@compiled
+@compile_kernel
 def _have_pairs(q: Floats, c: float, s: float, precision: int, out: Flags) -> None:
     found = np.empty((1, 2))
     for i in range(q.size):
@@ -84,13 +92,13 @@ def _have_pairs(q: Floats, c: float, s: float, precision: int, out: Flags) -> No
 # Theorem 5.1: four uniforms ----------------------------------------------------------------------
 
 
-@compiled
+@compile_kernel
 def summand(U: float, W: float) -> float:
     """Return log(1 - U) cos(pi W): Theorem 5.1 adds two of these."""
     return math.log(1.0 - U) * math.cos(math.pi * W)
 
 
-@compiled
+@compile_kernel
 def _tabulate(precision: int, out: Floats) -> None:
     unit = 2.0**-precision
     for i in range(out.size):
@@ -105,7 +113,7 @@ def summands(precision: int) -> Floats:
     return out
 
 
-@compiled
+@compile_kernel
 def find_summands(q: float, c: float, s: float, ordered: Floats) -> tuple[int, float, float]:
     """Search increasing summands a and decreasing summands b with a + b near z = (q - c)/s."""
     z = (q - c) / s
@@ -123,7 +131,7 @@ def find_summands(q: float, c: float, s: float, ordered: Floats) -> tuple[int, f
     return ordered.size, np.nan, np.nan
 
 
-@compiled
+@compile_kernel
 def _have_summands(q: Floats, c: float, s: float, ordered: Floats, out: Flags) -> None:
     for i in range(q.size):
         out[i] = not math.isnan(find_summands(q[i], c, s, ordered)[1])
@@ -147,7 +155,12 @@ class GaussianSearch(Attack):
         check_integer("precision", self.precision, least=2, most=24)
 
     def find(
-        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+        self,
+        target: Target,
+        value0: float,
+        value1: float,
+        n: int,
+        progress: Progress = ignore_progress,
     ) -> Event:
         """Return the event that value0 has a preimage and value1 has none."""
         scale, model = target.scale, (self.precision,)
@@ -186,7 +199,12 @@ class MeetInTheMiddle(Attack):
     table: Floats | None = field(default=None, repr=False, compare=False)
 
     def find(
-        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+        self,
+        target: Target,
+        value0: float,
+        value1: float,
+        n: int,
+        progress: Progress = ignore_progress,
     ) -> Event:
         """Return the event that value0 has a preimage and value1 has none."""
         table = summands(self.precision) if self.table is None else self.table

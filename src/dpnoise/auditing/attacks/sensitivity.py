@@ -18,12 +18,20 @@ from typing import Final, SupportsFloat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event, Progress, beyond, never, silent
+from dpnoise.auditing.attacks.base import (
+    OUTPUTS,
+    Attack,
+    Event,
+    Progress,
+    beyond,
+    ignore_progress,
+    impossible_event,
+)
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.errors import check_integer
 
 Data = NDArray[np.float64]
-Sum = Callable[[Data], SupportsFloat]
+SumFunction = Callable[[Data], SupportsFloat]
 
 # Bounds that are large and close to each other. Examples are times in milliseconds since 1970
 # within one known millisecond, or any quantity known to one part in 10^12.
@@ -49,7 +57,7 @@ class Neighbours:
 
         return exact_sum(data, self.lower, self.upper, self.grid)
 
-    def gap(self, total: Sum) -> float:
+    def gap(self, total: SumFunction) -> float:
         """Return the difference of a sum between the two, to compare with `sensitivity`."""
         first, second = (_fraction(total(data)) for data in self.data)
         return float(abs(first - second))
@@ -60,7 +68,7 @@ def _fraction(number: SupportsFloat) -> Fraction:
 
 
 def find_neighbours(
-    total: Sum, lower: int = _LOWER, upper: int = _LOWER + 1, rows: int = _ROWS
+    total: SumFunction, lower: int = _LOWER, upper: int = _LOWER + 1, rows: int = _ROWS
 ) -> Neighbours:
     """Find data sets that differ in one row and whose sums differ by a step between floats.
 
@@ -156,11 +164,16 @@ class Sensitivity(Attack):
         return sum_target(neighbours, release, epsilon=epsilon, name=self.default_target)
 
     def find(
-        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+        self,
+        target: Target,
+        value0: float,
+        value1: float,
+        n: int,
+        progress: Progress = ignore_progress,
     ) -> Event:
         """Return the event that a release is on value0's side of the middle of two medians."""
         median0, median1 = (float(np.median(target(value, n))) for value in (value0, value1))
         middle = (median0 + median1) / 2
         if median0 == median1:
-            return never(f"both medians are {middle:g}")
+            return impossible_event(f"both medians are {middle:g}")
         return beyond(middle, above=median0 > median1)

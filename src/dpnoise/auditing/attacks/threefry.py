@@ -20,12 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, misfit, never, silent
+from dpnoise.auditing.attacks.base import (
+    SOURCE,
+    Attack,
+    Event,
+    Progress,
+    ignore_progress,
+    impossible_event,
+    misfit_event,
+)
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_integer, import_extra, reject
 from dpnoise.core.parallel import cores
-from dpnoise.kernels import compiled
+from dpnoise.kernels import compile_kernel
 
 Words = NDArray[np.uint32]
 _Replay = Callable[[Releases, tuple[float, ...]], list[Flags]]
@@ -45,7 +53,7 @@ _BLOCK: Final = 1024  # Both halves of this many keys fit in a core's first-leve
 _MOST_FOUND: Final = 16  # Most seeds that a chunk reports: only a single one is a success.
 
 
-@compiled
+@compile_kernel
 def _round(x0: np.uint32, x1: np.uint32, r: int) -> tuple[np.uint32, np.uint32]:
     # Without the conversions Numba widens to 64 bits, and vectorises half as well.
     x0 = np.uint32(x0 + x1)
@@ -53,7 +61,7 @@ def _round(x0: np.uint32, x1: np.uint32, r: int) -> tuple[np.uint32, np.uint32]:
     return x0, np.uint32(rotated ^ x0)
 
 
-@compiled
+@compile_kernel
 def _four_rounds(
     x0: np.uint32, x1: np.uint32, a: int, b: int, c: int, d: int
 ) -> tuple[np.uint32, np.uint32]:
@@ -63,7 +71,7 @@ def _four_rounds(
     return _round(x0, x1, d)
 
 
-@compiled
+@compile_kernel
 def threefry(
     k0: np.uint32, k1: np.uint32, x0: np.uint32, x1: np.uint32
 ) -> tuple[np.uint32, np.uint32]:
@@ -82,7 +90,7 @@ def threefry(
     return np.uint32(x0 + k2), np.uint32(x1 + k0 + np.uint32(5))
 
 
-@compiled
+@compile_kernel
 def _search(first: int, last: int, path: Words, lows: Words, highs: Words, seeds: Words) -> int:
     """Write the fitting seeds from first to last to `seeds`, and return their number.
 
@@ -112,14 +120,14 @@ def _search(first: int, last: int, path: Words, lows: Words, highs: Words, seeds
     return count
 
 
-@compiled
+@compile_kernel
 def _within(x0: np.uint32, x1: np.uint32, low: np.uint32, high: np.uint32) -> bool:
     """Return whether the mantissa of Threefry's output is in an interval."""
     mantissa = (x0 ^ x1) >> np.uint32(9)
     return bool((low <= mantissa) & (mantissa <= high))
 
 
-@compiled
+@compile_kernel
 def _fits(seed: int, path: Words, lows: Words, highs: Words) -> bool:
     """Return whether a seed explains all releases."""
     k0, k1 = np.uint32(0), np.uint32(seed)
@@ -168,7 +176,7 @@ def recover(
     *,
     path: Sequence[int] = JAX_PRIVACY,
     seeds: range = ALL_SEEDS,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> list[int]:
     """Return every seed for which jax.random.key(seed) explains the first numbers of a release.
 
@@ -229,7 +237,12 @@ class KeySearch(Attack):
             reject("seeds", self.seeds, "be a range of step 1 within 0 and 2^32")
 
     def find(
-        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+        self,
+        target: Target,
+        value0: float,
+        value1: float,
+        n: int,
+        progress: Progress = ignore_progress,
     ) -> Event:
         """Return the event that y minus the noise of the recovered key is value0."""
         known = target(value0, n)[:_KNOWN]
@@ -237,10 +250,12 @@ class KeySearch(Attack):
             known, value0, target.scale, path=self.path, seeds=self.seeds, progress=progress
         )
         if not seeds and not fits_jax(value0, target.scale):
-            return misfit("it does not find the noise of a known key")
+            return misfit_event("it does not find the noise of a known key")
         if len(seeds) != 1:
             result = "several keys fit" if seeds else "no key fits"
-            return never(f"nothing: {result} the first release, of {len(self.seeds):,} tried")
+            return impossible_event(
+                f"nothing: {result} the first release, of {len(self.seeds):,} tried"
+            )
         match_values = _replay(seeds[0], self.path, target.scale)
 
         def explains(y: Releases, value: float) -> Flags:

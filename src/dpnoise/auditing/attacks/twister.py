@@ -20,13 +20,21 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, misfit, never, silent
+from dpnoise.auditing.attacks.base import (
+    SOURCE,
+    Attack,
+    Event,
+    Progress,
+    ignore_progress,
+    impossible_event,
+    misfit_event,
+)
 from dpnoise.auditing.attacks.mironov import FORMULAS, laplace_release
 from dpnoise.auditing.targets.adapters import paper_laplace
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import ArgumentError, check_choice, check_positive, reject
-from dpnoise.kernels import compiled
+from dpnoise.kernels import compile_kernel
 
 Bits = NDArray[np.int64]
 Forms = NDArray[np.uint64]
@@ -70,26 +78,26 @@ class NoStateError(ArgumentError):
 # Linear forms over GF(2): 64 coefficients in each word, the constant last ------------------------
 
 
-@compiled
+@compile_kernel
 def _toggle(form: Forms, column: int) -> None:
     """Add one unknown, or the constant, to a form."""
     form[column >> 6] ^= np.uint64(1) << np.uint64(column & 63)
 
 
-@compiled
+@compile_kernel
 def _has(form: Forms, column: int) -> bool:
     """Return the coefficient of an unknown, or the constant."""
     return bool((form[column >> 6] >> np.uint64(column & 63)) & np.uint64(1))
 
 
-@compiled
+@compile_kernel
 def _add(form: Forms, total: Forms, start: int) -> None:
     """Add a form to another, from word `start` on. LLVM vectorises this loop only if separate."""
     for w in range(start, total.size):
         total[w] ^= form[w]
 
 
-@compiled
+@compile_kernel
 def _insert(equation: Forms, basis: Forms, filled: Flags) -> int:
     """Reduce `equation` = 0 and add it to the basis; return the increase of the rank.
 
@@ -116,14 +124,14 @@ def _solve(basis: Forms) -> Forms:
     return solution
 
 
-@compiled
+@compile_kernel
 def _add_bits(word: Forms, additions: Bits) -> None:
     """Add forms of bits to those of other bits, in the order of `additions`."""
     for i in range(len(additions)):
         _add(word[additions[i, 1]], word[additions[i, 0]], 0)
 
 
-@compiled
+@compile_kernel
 def _twist(window: Forms, k: int) -> Forms:
     """Replace the forms of x[k] in the window by those of x[k+624], and return these."""
     old, after, middle = k % _WORDS, (k + 1) % _WORDS, (k + _MIDDLE) % _WORDS
@@ -143,7 +151,7 @@ def _twist(window: Forms, k: int) -> Forms:
     return word
 
 
-@compiled
+@compile_kernel
 def _eliminate(outputs: Bits, known: Bits, window: Forms, basis: Forms, filled: Flags) -> int:
     """Add the equations of the outputs after the window; return their rank or _CONTRADICTION."""
     rank = spare = 0
@@ -228,7 +236,7 @@ def recover_state(uniforms: Bits, masks: Bits) -> NDArray[np.uint32]:
     return np.asarray((values << _BIT).sum(axis=1), np.uint32)
 
 
-@compiled
+@compile_kernel
 def _first_above(y: float, value: float, scale: float, formula: int) -> int:
     """Return the least k with a release above y, or 2^53."""
     low, high = 1, _ALL + 1
@@ -241,7 +249,7 @@ def _first_above(y: float, value: float, scale: float, formula: int) -> int:
     return low
 
 
-@compiled
+@compile_kernel
 def _invert(
     y: Floats, value: float, scale: float, formula: int, uniforms: Bits, masks: Bits
 ) -> int:
@@ -328,7 +336,7 @@ def _formula_number(formula: str) -> int:
     return FORMULAS.index(formula)
 
 
-@compiled
+@compile_kernel
 def _noise(uniforms: Floats, scale: float, formula: int) -> Floats:
     """Return the noise of each uniform."""
     noise = np.empty(uniforms.size)
@@ -362,7 +370,12 @@ class MersenneTwister(Attack):
     formula: str | None = None
 
     def find(
-        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+        self,
+        target: Target,
+        value0: float,
+        value1: float,
+        n: int,
+        progress: Progress = ignore_progress,
     ) -> Event:
         """Return the event that y is predicted, after recovering the state from value0."""
         check_choice("formula", self.formula, (None, *FORMULAS))
@@ -382,10 +395,10 @@ class MersenneTwister(Attack):
                 else:
                     return _prediction_event(clone, value0, target.scale, formula)
         if formulas:
-            return never("too few releases to solve for the state of a Mersenne Twister")
+            return impossible_event("too few releases to solve for the state of a Mersenne Twister")
         if not all(fits_library(formula) for formula in FORMULAS):
-            return misfit("it does not give the noise of a known seed")
-        return never("no Mersenne Twister state explains the releases")
+            return misfit_event("it does not give the noise of a known seed")
+        return impossible_event("no Mersenne Twister state explains the releases")
 
 
 def fits_library(formula: str) -> bool:

@@ -25,12 +25,12 @@ from dpnoise.auditing.attacks.base import (
     Progress,
     best_exclusion,
     decide,
-    silent,
+    ignore_progress,
 )
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice
-from dpnoise.kernels import compiled
+from dpnoise.kernels import compile_kernel
 
 
 @dataclass(frozen=True)
@@ -113,13 +113,13 @@ def feasible(releases: Releases, value: float, scale: float, table: str = "numpy
     return decide(_feasible, releases, value, scale=scale, model=model)
 
 
-@compiled
+@compile_kernel
 def _release_of(k: float, w: float, c: float, sigma: float) -> float:
     """Return fl(c + fl(sigma * fl(k * w)))."""
     return c + sigma * (k * w)
 
 
-@compiled
+@compile_kernel
 def _layer_gives(
     q: float, w: float, c: float, sigma: float, most: float, stride: float, layer: float
 ) -> bool:
@@ -137,7 +137,7 @@ def _layer_gives(
     return _release_of(k, w, c, sigma) == q and abs(k) <= most
 
 
-@compiled
+@compile_kernel
 def _feasible(
     q: Floats,
     c: float,
@@ -170,8 +170,8 @@ class Ziggurat(Attack):
 
     Examples
     --------
-    >>> from dpnoise.auditing.targets import named
-    >>> outcome = Ziggurat()(named("numpy.normal"), n=1000)
+    >>> from dpnoise.auditing.targets import make_target
+    >>> outcome = Ziggurat()(make_target("numpy.normal"), n=1000)
     >>> outcome.at0.rate >= outcome.at1.rate
     True
     """
@@ -189,7 +189,12 @@ class Ziggurat(Attack):
         check_choice("table", self.table, (None, *_TABLES))
 
     def find(
-        self, target: Target, value0: float, value1: float, n: int, progress: Progress = silent
+        self,
+        target: Target,
+        value0: float,
+        value1: float,
+        n: int,
+        progress: Progress = ignore_progress,
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best table."""
         models, words = [], f"ziggurat leads from {value0:g} to y, none from {value1:g}"

@@ -6,12 +6,12 @@ from dpnoise.auditing.leakage.laws import (
     Format,
     Law,
     delta,
-    machine,
-    own,
-    perfect,
-    released,
+    ideal_law,
+    release_law,
+    sampler_law,
+    stepwise_law,
 )
-from dpnoise.auditing.leakage.report import ReleaseBounds, release_bounds
+from dpnoise.auditing.leakage.summary import ReleaseBounds, release_bounds
 
 __all__ = [
     "FLOAT16",
@@ -20,9 +20,9 @@ __all__ = [
     "Law",
     "ReleaseBounds",
     "delta",
-    "machine",
-    "own",
-    "perfect",
+    "ideal_law",
     "release_bounds",
-    "released",
+    "release_law",
+    "sampler_law",
+    "stepwise_law",
 ]

@@ -25,7 +25,7 @@ Rounding = Callable[[Floats | float], Floats]
 Draw = Callable[[Words, Floats], None]  # Fills the floats from the words.
 
 _EXACT_BITS: Final = 53  # A probability with more bits would be rounded.
-# Most bits of uniforms whose outputs can be enumerate_law in seconds: of all, or of one summand.
+# Most bits of uniforms whose outputs can be enumerated in seconds: of all, or of one summand.
 MOST_BITS: Final = 24
 # Most bits of two summands whose sums can be counted in a histogram.
 _MOST_SUMMED_BITS: Final = 32
@@ -111,12 +111,12 @@ def merge(values: Floats, probabilities: Floats) -> Law:
     return Law(ordered[first], np.add.reduceat(probabilities[order], first))
 
 
-def released(law: Law, value: float, fmt: Format, scale: float = 1.0) -> Law:
+def release_law(law: Law, value: float, fmt: Format, scale: float = 1.0) -> Law:
     """Return the law of fl(value + fl(scale * z)), where z has the given law.
 
     Examples
     --------
-    >>> released(Law(np.array([0.001]), np.array([1.0])), 1.0, FLOAT16).values.tolist()
+    >>> release_law(Law(np.array([0.001]), np.array([1.0])), 1.0, FLOAT16).values.tolist()
     [1.0009765625]
     """
     for name, number in (("value", value), ("scale", scale)):
@@ -133,8 +133,8 @@ def delta(epsilon: float, law0: Law, law1: Law) -> float:
 
     Examples
     --------
-    >>> noise = machine("inverse", variates=1, precision=11, fmt=FLOAT16)
-    >>> x, y = (released(noise, value, FLOAT16) for value in (0.0, 1.0))
+    >>> noise = stepwise_law("inverse", variates=1, precision=11, fmt=FLOAT16)
+    >>> x, y = (release_law(noise, value, FLOAT16) for value in (0.0, 1.0))
     >>> round(delta(1.0, x, y), 3)
     0.805
     """
@@ -181,7 +181,7 @@ _SUMMANDS: Final = {
 _FORMS: Final = {form.name: form for form in (*forms.LAPLACE, *forms.GAUSSIAN)}
 
 
-def machine(form: str, variates: int, precision: int, fmt: Format) -> Law:
+def stepwise_law(form: str, variates: int, precision: int, fmt: Format) -> Law:
     """Return the law of a sampler on a machine that rounds every operation to the format.
 
     Logarithm and cosine are computed in float64 and rounded again. For uniforms of 11 bits in
@@ -195,7 +195,7 @@ def machine(form: str, variates: int, precision: int, fmt: Format) -> Law:
 
     Examples
     --------
-    >>> law = machine("theorem", 4, 5, FLOAT16)
+    >>> law = stepwise_law("theorem", 4, 5, FLOAT16)
     >>> float(law.probabilities.sum())
     1.0
     """
@@ -215,7 +215,7 @@ def machine(form: str, variates: int, precision: int, fmt: Format) -> Law:
     return total
 
 
-def own(form: str, variates: int, precision: int, fmt: Format) -> Law:
+def sampler_law(form: str, variates: int, precision: int, fmt: Format) -> Law:
     """Return the law of dpnoise's own sampler: its kernel in float64, rounded once to the format.
 
     The kernel runs on all words. For "theorem" and "pairs" with four uniforms, it runs on one pair
@@ -228,7 +228,7 @@ def own(form: str, variates: int, precision: int, fmt: Format) -> Law:
 
     Examples
     --------
-    >>> float(own("inverse", 1, 3, FLOAT32).values[-1])
+    >>> float(sampler_law("inverse", 1, 3, FLOAT32).values[-1])
     1.3862943649291992
     """
     check_choice("form", form, _FORMS)
@@ -248,7 +248,7 @@ def own(form: str, variates: int, precision: int, fmt: Format) -> Law:
     return merge(fmt.round(law.values), law.probabilities)
 
 
-def perfect(distribution: Distribution, fmt: Format) -> Law:
+def ideal_law(distribution: Distribution, fmt: Format) -> Law:
     """Return the law of perfect noise, symmetric about 0, rounded once to the format.
 
     It is the limit of samplers with more and longer uniforms. Its probabilities are not counts:
@@ -257,7 +257,7 @@ def perfect(distribution: Distribution, fmt: Format) -> Law:
     Examples
     --------
     >>> from dpnoise.noise.distributions import Laplace
-    >>> float(perfect(Laplace(), BFLOAT16).probabilities.sum())
+    >>> float(ideal_law(Laplace(), BFLOAT16).probabilities.sum())
     1.0
     """
     if not fmt.is_small:

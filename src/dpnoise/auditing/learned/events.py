@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing.attacks.bounds import BoundEstimator
+from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.learned.expected_bounds import (
     TREES,
     Proposal,
@@ -22,10 +22,10 @@ from dpnoise.auditing.learned.expected_bounds import (
 from dpnoise.auditing.learned.scores import (
     Cells,
     Steps,
-    cells_of,
     counts,
     edges_of,
     edges_of_codes,
+    find_cells,
     relearn_steps,
     rising_steps,
     steps,
@@ -74,7 +74,7 @@ def proposals(
     n = min(len(rows0), len(rows1))
     cuts = [0, n // 2, n // 2, n] if quick else [0, n // 2, 3 * n // 4, n]
     parts = [slice(*ends) for ends in pairwise(cuts)]
-    fit, combine, select = (_Part(rows0[part], rows1[part]) for part in parts)
+    fit, combine, select = (_PairedRows(rows0[part], rows1[part]) for part in parts)
     if quick:
         fit, select = fit.first(TUNING.quick_outputs), select.first(TUNING.quick_outputs)
         combine = select
@@ -97,14 +97,14 @@ def tune(
 
     Each score gives several events: the best one, and rarer and likelier ones.
     """
-    part = _Part(rows0, rows1)
+    part = _PairedRows(rows0, rows1)
     events = chain.from_iterable(
         thresholds(score, part.evaluate(score), estimator, several=True) for score in scores
     )
     return drop_duplicates(proposal for proposal in events if not proposal.rare)
 
 
-class _Part:
+class _PairedRows:
     """Rows of both data sets, with the frequency of each and a cache of what views read."""
 
     def __init__(self, rows0: Floats, rows1: Floats) -> None:
@@ -112,14 +112,14 @@ class _Part:
         self.rows, (self.count0, self.count1), self.folded = fold_rows(rows0, rows1)
         self._block = Block(self.rows)
         self._cells: dict[tuple[Take, int], tuple[Floats, Cells]] = {}
-        self._first: dict[int, _Part] = {}
+        self._first: dict[int, _PairedRows] = {}
 
-    def first(self, n: int) -> "_Part":
+    def first(self, n: int) -> "_PairedRows":
         """Return the first n rows of each data set; all of them if equal rows were folded."""
         if self.folded or n >= len(self._unfolded[0]):
             return self
         if n not in self._first:
-            self._first[n] = _Part(*(rows[:n] for rows in self._unfolded))
+            self._first[n] = _PairedRows(*(rows[:n] for rows in self._unfolded))
         return self._first[n]
 
     def values_of(self, view: View) -> Floats:
@@ -129,7 +129,7 @@ class _Part:
         key = view.take, id(edges)
         if key not in self._cells:
             # The entry keeps the edges alive, so that no other array gets their id.
-            self._cells[key] = edges, cells_of(edges, self.values_of(view))
+            self._cells[key] = edges, find_cells(edges, self.values_of(view))
         return self._cells[key][1]
 
     def counts(self, view: View, edges: Floats) -> tuple[Floats, Floats]:
@@ -173,7 +173,7 @@ def are_alike(rows: Floats) -> bool:
 
 
 def _promising_scores(
-    views: Sequence[View], fit: _Part, combine: _Part, *, quick: bool
+    views: Sequence[View], fit: _PairedRows, combine: _PairedRows, *, quick: bool
 ) -> list[tuple[View, Steps]]:
     """Return the best scores of single views.
 
@@ -195,7 +195,7 @@ def _promising_scores(
 
 
 def _learn_scores(
-    views: Sequence[View], fit: _Part, combine: _Part, *, quick: bool
+    views: Sequence[View], fit: _PairedRows, combine: _PairedRows, *, quick: bool
 ) -> Iterator[Score]:
     """Learn scores of single views, and sums within each kind and over the best of all kinds.
 
@@ -230,7 +230,7 @@ def _learn_scores(
         yield Score((view,), (step,), (1.0,))
 
 
-def _boost_trees(fit: _Part, combine: _Part, seed: int) -> Iterator[Score]:
+def _boost_trees(fit: _PairedRows, combine: _PairedRows, seed: int) -> Iterator[Score]:
     """Learn gradient boosted trees, which model dependence between parts, and their ratio.
 
     The output of the trees is a view like others: its ratio is learned on other releases.
@@ -259,7 +259,7 @@ def _boost_trees(fit: _Part, combine: _Part, seed: int) -> Iterator[Score]:
 
 
 def _rank(
-    pairs: Sequence[tuple[View, Steps]], fit: _Part, combine: _Part
+    pairs: Sequence[tuple[View, Steps]], fit: _PairedRows, combine: _PairedRows
 ) -> tuple[list[tuple[View, Steps]], dict[int, float]]:
     """Learn scores again; return them with the largest worth first, and the worth of each."""
     learned = [(view, relearn_steps(step, *fit.counts(view, step.edges))) for view, step in pairs]
@@ -267,7 +267,7 @@ def _rank(
     return sorted(learned, key=lambda pair: -worth[id(pair[1])]), worth
 
 
-def _learn_steps(view: View, fit: _Part) -> list[Steps]:
+def _learn_steps(view: View, fit: _PairedRows) -> list[Steps]:
     x, repeats = fit.values_of(view), fit.count0 + fit.count1
     if view.coded:
         edges = edges_of_codes(x, repeats)
@@ -280,7 +280,7 @@ def _learn_steps(view: View, fit: _Part) -> list[Steps]:
     return [rising, steps(coarse, *fit.counts(view, coarse))]
 
 
-def _worth(view: View, step: Steps, part: _Part) -> float:
+def _worth(view: View, step: Steps, part: _PairedRows) -> float:
     """Return the difference of the mean scores of both data sets, in standard errors."""
     means, errors = [], []
     for seen in part.counts(view, step.edges):
@@ -302,7 +302,9 @@ def _best_of_each(
     return list(best.values())
 
 
-def _sum_scores(pairs: list[tuple[View, Steps]], combine: _Part, *, quick: bool) -> Iterator[Score]:
+def _sum_scores(
+    pairs: list[tuple[View, Steps]], combine: _PairedRows, *, quick: bool
+) -> Iterator[Score]:
     if len(pairs) < 2:
         return
     views, parts = zip(*pairs, strict=True)

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import special
 
 from dpnoise.auditing.attacks.base import Event
-from dpnoise.auditing.attacks.bounds import BoundEstimator
+from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.learned.scores import Steps, fit_logistic_curve, sides, tail_shares
 from dpnoise.auditing.learned.views import SIDES, Block, Rows, Text, View, no_text
 from dpnoise.auditing.tuning import TUNING

@@ -15,7 +15,7 @@ from scipy import special
 
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats, Integers
-from dpnoise.kernels import compiled
+from dpnoise.kernels import compile_kernel
 
 Cells = NDArray[np.uint16]
 
@@ -43,19 +43,19 @@ class Steps:
         if x.dtype == np.int16:
             _add(np.ascontiguousarray(x).view(np.uint16), self._of_integers, weight, total)
         else:
-            _add(cells_of(self.edges, x), self.ratios, weight, total)
+            _add(find_cells(self.edges, x), self.ratios, weight, total)
 
     @cached_property
     def _of_integers(self) -> Floats:
         """The ratios of all 16-bit integers, with the negative ones at the end."""
         integers = np.arange(1 << 16, dtype=np.uint16).view(np.int16)
-        return np.asarray(self.ratios[cells_of(self.edges, integers)])
+        return np.asarray(self.ratios[find_cells(self.edges, integers)])
 
 
-def cells_of(edges: Floats, x: NDArray[np.floating] | NDArray[np.int16]) -> Cells:
+def find_cells(edges: Floats, x: NDArray[np.floating] | NDArray[np.int16]) -> Cells:
     """Return the cell of each number: the number of edges up to it. NaN is in the last cell.
 
-    >>> cells_of(np.array([0.0, 1.0, np.inf]), np.array([-5.0, -0.0, 0.5, 1.0, np.inf, np.nan]))
+    >>> find_cells(np.array([0.0, 1.0, np.inf]), np.array([-5.0, -0.0, 0.5, 1.0, np.inf, np.nan]))
     array([0, 1, 1, 2, 3, 3], dtype=uint16)
     """
     numbers = np.ascontiguousarray(x, dtype=np.float64)
@@ -96,7 +96,7 @@ def _intervals_of(numbers: Floats, low: float, scale: float) -> NDArray[np.int32
     return intervals
 
 
-@compiled
+@compile_kernel
 def _find_intervals(
     numbers: Floats, low: float, scale: float, intervals: NDArray[np.int32]
 ) -> None:
@@ -108,7 +108,7 @@ def _find_intervals(
         intervals[i] = np.int32(interval) if is_number else np.int32(_INTERVALS + 1)
 
 
-@compiled
+@compile_kernel
 def _find_cells(
     numbers: Floats,
     intervals: NDArray[np.int32],
@@ -136,7 +136,7 @@ def _find_cells(
         cells[i] = first
 
 
-@compiled
+@compile_kernel
 def _add(cells: Cells, ratios: Floats, weight: float, total: Floats) -> None:
     for i in range(cells.size):
         total[i] += weight * ratios[cells[i]]
@@ -241,7 +241,7 @@ def counts(edges: Floats, cells: Cells, count0: Floats, count1: Floats) -> tuple
     return c0, c1
 
 
-@compiled
+@compile_kernel
 def _count(cells: Cells, count0: Floats, count1: Floats, c0: Floats, c1: Floats) -> None:
     for i in range(cells.size):
         c0[cells[i]] += count0[i]
@@ -257,7 +257,7 @@ def sides(
     ([array([4.]), array([0.])], [array([1.]), array([0.])])
     """
     edges = _edges(cuts)
-    seen = [c.cumsum() for c in counts(edges, cells_of(edges, score), count0, count1)]
+    seen = [c.cumsum() for c in counts(edges, find_cells(edges, score), count0, count1)]
     at, after = np.searchsorted(edges, cuts), np.searchsorted(edges, np.nextafter(cuts, np.inf))
     return [c[-1] - c[after] for c in seen], [c[at] for c in seen]
 
@@ -285,7 +285,7 @@ def _pool_counts(c0: Floats, c1: Floats) -> tuple[Floats, Floats]:
     return pooled0, pooled1
 
 
-@compiled
+@compile_kernel
 def _pool(c0: Floats, c1: Floats, pooled0: Floats, pooled1: Floats, starts: Integers) -> None:
     """Pool a cell with the block before it, while the ratio of that block is not smaller."""
     blocks = 0
@@ -339,7 +339,7 @@ def weights(features: Floats, count0: Floats, count1: Floats) -> Floats:
     return np.asarray(w[:-1])
 
 
-@compiled
+@compile_kernel
 def _add_derivatives(
     X: Floats, count0: Floats, count1: Floats, w: Floats, slope: Floats, half: Floats
 ) -> None:

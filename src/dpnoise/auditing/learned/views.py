@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.auditing.attacks.generic import patterns
-from dpnoise.auditing.learned.scores import cells_of, tail_shares
+from dpnoise.auditing.learned.scores import find_cells, tail_shares
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats, Integers
-from dpnoise.kernels import compiled
+from dpnoise.kernels import compile_kernel
 
 Rows = NDArray[np.floating]  # Rows of float64; of int16 if all parts are small integers.
 Marks = NDArray[np.int32]
@@ -249,7 +249,7 @@ def _joint_view(
     cuts = np.unique(np.quantile(size_of(Block(sample)), shares, method="lower"))
 
     def take(block: Block) -> Floats:
-        size = cells_of(cuts, size_of(block)).astype(np.uint64)
+        size = find_cells(cuts, size_of(block)).astype(np.uint64)
         code = block.of(pattern).astype(np.uint64) * np.uint64(0xBF58476D1CE4E5B9)
         return (((code >> np.uint64(11)) + size) & _BITS).astype(np.float64)
 
@@ -282,7 +282,7 @@ def group_equal_rows(rows: Floats) -> tuple[Integers, Integers]:
     return first[:groups], same
 
 
-@compiled
+@compile_kernel
 def _fold(codes: NDArray[np.uint64], table: Integers, first: Integers, same: Integers) -> int:
     groups = 0
     mask = np.uint64(table.size - 1)
@@ -315,7 +315,7 @@ def _sum_of(
     return out
 
 
-@compiled
+@compile_kernel
 def _mix(column: Rows | Marks, code: NDArray[np.uint64]) -> None:
     number = np.empty(1)
     word = number.view(np.uint64)
@@ -337,7 +337,7 @@ def _mark_special(column: Rows, points: Floats) -> Marks:
     return marks
 
 
-@compiled
+@compile_kernel
 def _mark(column: Rows, points: Floats, marks: Marks) -> None:
     # The loop over the column is the inner one, because LLVM vectorises it.
     for i in range(column.size):
@@ -348,7 +348,7 @@ def _mark(column: Rows, points: Floats, marks: Marks) -> None:
             marks[i] |= mark * np.int32(column[i] == point)
 
 
-@compiled
+@compile_kernel
 def _keep_larger(column: Rows, sign: float, index: float, most: Floats, indices: Floats) -> None:
     """Update the largest number so far of each row, times `sign`, and its index."""
     for i in range(column.size):
@@ -358,7 +358,7 @@ def _keep_larger(column: Rows, sign: float, index: float, most: Floats, indices:
         indices[i] = index if larger else indices[i]
 
 
-@compiled
+@compile_kernel
 def _add_plain(
     column: Rows, marks: Marks, median: float, scale: float, limit: float, out: Floats
 ) -> None:

@@ -7,11 +7,11 @@ from dpnoise.auditing.targets.target import (
     Releases,
     Target,
     TargetError,
-    left_out,
-    named,
+    make_target,
     names,
     one_by_one,
     resolve,
+    unavailable_targets,
     wrap,
 )
 
@@ -23,10 +23,10 @@ __all__ = [
     "Releases",
     "Target",
     "TargetError",
-    "left_out",
-    "named",
+    "make_target",
     "names",
     "one_by_one",
     "resolve",
+    "unavailable_targets",
     "wrap",
 ]

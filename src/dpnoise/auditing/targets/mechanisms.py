@@ -263,7 +263,7 @@ for _name, _query in (
 def _selection(
     kind: type[NoisyMax | ExponentialMechanism], epsilon: float, _delta: float
 ) -> Outputs:
-    return _release_one_by_one(kind(epsilon, sensitivity=1.0).select)
+    return _release_one_by_one(kind(epsilon=epsilon, sensitivity=1.0).select)
 
 
 for _kind in (NoisyMax, ExponentialMechanism):

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpnoise.auditing.targets.adapters import ADAPTERS, Privacy, ReleaseFunction
 from dpnoise.auditing.targets.mechanisms import MECHANISMS, Data
 from dpnoise.core import machine
-from dpnoise.core.errors import ArgumentError, DpnoiseError, reject, unknown
+from dpnoise.core.errors import ArgumentError, DpnoiseError, reject, unknown_name_error
 
 Releases = NDArray[np.floating]
 
@@ -107,16 +107,16 @@ def wrap(
     return Target(shown, noise, Privacy(**claims, noise=noise).scale(), release)
 
 
-def named(name: str, **claims: float) -> Target:
+def make_target(name: str, **claims: float) -> Target:
     """Make one of the targets that `names()` lists, with epsilon, delta and sensitivity.
 
     Examples
     --------
-    >>> named("numpy.laplace", epsilon=0.1)
+    >>> make_target("numpy.laplace", epsilon=0.1)
     Target(name='numpy.laplace', noise='laplace', scale=10.0, package='numpy')
     """
     if name not in ADAPTERS:
-        raise unknown("target", name, names())
+        raise unknown_name_error("target", name, names())
     adapter = ADAPTERS[name]
     scale, release = adapter.make(Privacy(**claims, noise=adapter.noise))
     return Target(name, adapter.noise, scale, release, adapter.package)
@@ -146,7 +146,7 @@ def resolve(
     """
     if isinstance(target, str) and target in ADAPTERS:
         _check_delta(target, ADAPTERS[target].noise, delta)
-        target = named(target, epsilon=epsilon, delta=delta or 1e-6, sensitivity=sensitivity)
+        target = make_target(target, epsilon=epsilon, delta=delta or 1e-6, sensitivity=sensitivity)
     if isinstance(target, Target):
         _check_delta(target.name, target.noise, delta)
         return target if scale is None else replace(target, scale=scale)
@@ -189,7 +189,8 @@ def _check_delta(name: str, noise: str, delta: float) -> None:
     if noise == "gaussian" and not delta:
         raise ArgumentError(
             f"{name} adds Gaussian noise, which has no finite epsilon at delta = 0. "
-            "Give the delta that is claimed: delta=1e-6."
+            "Give the delta that is claimed: {delta}.",
+            delta=1e-6,
         )
 
 
@@ -200,7 +201,7 @@ def import_function(path: str) -> ReleaseFunction:
     """
     module, colon, attribute = path.partition(":")
     if not colon:
-        known = unknown("target", path, [*names(), *MECHANISMS])
+        known = unknown_name_error("target", path, [*names(), *MECHANISMS])
         raise ArgumentError(f"{known} A function of your own is given as module:attribute.")
     sys.path.append("")
     try:
@@ -267,10 +268,10 @@ def _kill_session(process: "subprocess.Popen[str]") -> None:
         process.kill()
 
 
-def left_out() -> dict[str, str]:
+def unavailable_targets() -> dict[str, str]:
     """Return the targets whose library has no build for this machine, each with the reason."""
     reasons = {
-        name: adapter.package and machine.left_out(adapter.package)
+        name: adapter.package and machine.why_unavailable(adapter.package)
         for name, adapter in ADAPTERS.items()
     }
     return {name: reason for name, reason in reasons.items() if reason}

@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Sequence
 from dpnoise.core.errors import scrub_traceback
 from dpnoise.statistics.engines import discovery, files, frames
 from dpnoise.statistics.engines.description import Files
-from dpnoise.statistics.engines.discovery import Holders
+from dpnoise.statistics.engines.discovery import PersonCounts
 from dpnoise.statistics.plan import Plan, Tally, Unit
 
-__all__ = ["Files", "Holders", "holders", "tally", "tally_all"]
+__all__ = ["Files", "PersonCounts", "count_persons_by_group", "tally", "tally_all"]
 
 
 @scrub_traceback
@@ -68,14 +68,14 @@ def tally_all(
 
 
 @scrub_traceback
-def holders(
+def count_persons_by_group(
     source: object,
     column: str,
     unit: Unit | None,
     *,
     text: Collection[str] = (),
     progress: Callable[[float], object] | None = None,
-) -> Holders:
+) -> PersonCounts:
     """Return the groups of a column and the exact number of persons in each. It is not private.
 
     At most `max_groups` groups of each person count. Rows without a group are left out. Without a
@@ -86,9 +86,9 @@ def holders(
     --------
     >>> import polars
     >>> visits = polars.DataFrame({"who": [1, 1, 2], "city": ["cork", "cork", "cork"]})
-    >>> holders(visits, "city", Unit(("who",)))
-    Holders(keys=['cork'], persons=array([2]))
+    >>> count_persons_by_group(visits, "city", Unit(("who",)))
+    PersonCounts(keys=['cork'], persons=array([2]))
     """
     if isinstance(source, Files):
-        return files.holders(source, column, unit, progress)
-    return discovery.holders(source, column, unit, text)
+        return files.count_persons_by_group(source, column, unit, progress)
+    return discovery.count_persons_by_group(source, column, unit, text)

@@ -18,8 +18,8 @@ import numpy as np
 
 from dpnoise.core.arrays import Array, Integers
 from dpnoise.core.errors import ArgumentError, import_extra
-from dpnoise.statistics.engines.checking import cells_of
-from dpnoise.statistics.plan import Cells, Edges, Sum, Sums
+from dpnoise.statistics.engines.checking import number_of_cells
+from dpnoise.statistics.plan import Cells, Edges, SumAnswer, Sums
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -56,7 +56,7 @@ def exact_limit(dtype: "DType") -> int:
     return _EXACT_LIMIT_32 if dtype == nw.Float32 else _EXACT_LIMIT_64
 
 
-def kind_of(dtype: "DType") -> str:
+def type_name(dtype: "DType") -> str:
     """Return the name of a type for errors, without the categories of an enumeration."""
     return getattr(dtype, "__name__", type(dtype).__name__)
 
@@ -66,8 +66,8 @@ def check_numbers(name: str, dtype: "DType") -> None:
     numbers = {*FLOATS, nw.Boolean, nw.Decimal, *WIDEST}
     if limits(dtype) is None and dtype.base_type() not in numbers:
         raise ArgumentError(
-            f"Column {name!r} holds {kind_of(dtype)}. It must hold numbers or booleans: convert it "
-            "first."
+            f"Column {name!r} holds {type_name(dtype)}. It must hold numbers or booleans: convert "
+            "it first."
         )
 
 
@@ -93,7 +93,7 @@ def fill_missing(column: "nw.Expr", dtype: "DType", *, divides_decimals: bool) -
     return nw.when(is_present(column, dtype)).then(floats).otherwise(nw.lit(0.0))
 
 
-def clamped(value: "nw.Expr", ask: Sums | Cells) -> "nw.Expr":
+def clamp_to_grid(value: "nw.Expr", ask: Sums | Cells) -> "nw.Expr":
     """Return q of a value, the clamped number of grid steps."""
     least, most = nw.lit(2.0 * ask.least), nw.lit(2.0 * ask.most)
     # In DuckDB, narwhals's `clip` takes longer.
@@ -162,7 +162,7 @@ class AskColumns:
     summed: tuple[str, ...] = ()
     code: str | None = None
 
-    def answer(self, results: Results, count: Integers, missing: Integers) -> Sum | Integers:
+    def answer(self, results: Results, count: Integers, missing: Integers) -> SumAnswer | Integers:
         """Return the sum of the values that are not missing, or the count of each cell."""
         ask, totals = self.ask, [results[None].by_group(name) for name in self.summed]
         if isinstance(ask, Sums):
@@ -171,19 +171,19 @@ class AskColumns:
                 np.asarray(total.astype(object) - missing.astype(object) * zero**power)
                 for power, total in enumerate(totals, start=1)
             ]
-            return Sum(count, present[0], present[1] if ask.squares else None)
+            return SumAnswer(count, present[0], present[1] if ask.squares else None)
         if self.code is None:
             counts = np.stack([low - high for low, high in pairwise(totals)], axis=-1)
         else:
             counts = self._cell_counts(results[self.code], self.code)
         zero_cell = _cell_of_zero(ask)
-        if zero_cell < cells_of(ask):
+        if zero_cell < number_of_cells(ask):
             counts[..., zero_cell] -= missing
         return counts
 
     def _cell_counts(self, result: Grouped, code: str) -> Integers:
         """Count the rows of each cell. The last cell holds the rows outside, and is dropped."""
-        cells = cells_of(self.ask) + 1  # type: ignore[arg-type]  # Sums have no code.
+        cells = number_of_cells(self.ask) + 1  # type: ignore[arg-type]  # Sums have no code.
         counts = np.zeros((*result.shape, cells), dtype=np.int64)
         places = result.places * cells + result.integers(code)
         np.add.at(counts.reshape(-1), places, result.integers(ROWS))
@@ -204,7 +204,7 @@ def add_ask(
         cells = len(edges)
         expressions.codes[name] = _bisect(is_below, [cells, *range(cells), cells])
         return AskColumns(ask, code=name)
-    expressions.wholes[name], whole = clamped(column, ask), nw.col(name)
+    expressions.wholes[name], whole = clamp_to_grid(column, ask), nw.col(name)
     if isinstance(ask, Cells):
         code = f"{name}_cell"
         expressions.codes[code] = (whole - float(ask.least)).cast(nw.Int64)
@@ -230,5 +230,5 @@ def _cell_of_zero(ask: Cells | Edges) -> int:
     if isinstance(ask, Cells):
         return min(max(0, ask.least), ask.most) - ask.least
     if not ask.edges[0] <= 0 <= ask.edges[-1]:
-        return cells_of(ask)
-    return min(bisect_right(ask.edges, 0.0), cells_of(ask)) - 1
+        return number_of_cells(ask)
+    return min(bisect_right(ask.edges, 0.0), number_of_cells(ask)) - 1

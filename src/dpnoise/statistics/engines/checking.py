@@ -11,7 +11,7 @@ from dpnoise.core.errors import (
     check_power_of_two,
     reject,
 )
-from dpnoise.statistics.plan import Cells, Edges, Own, Plan, Rows, Sums, Unit
+from dpnoise.statistics.plan import Cells, Edges, PersonValue, Plan, Rows, Sums, Unit
 
 MISSING: Final = ("error", "drop")
 WITHOUT_ID: Final = ("error", "own")
@@ -48,7 +48,7 @@ def check_plan(plan: Plan) -> None:
     _check_size(plan)
 
 
-def cells_of(ask: Cells | Edges) -> int:
+def number_of_cells(ask: Cells | Edges) -> int:
     """Return the number of cells that an ask counts."""
     return len(ask.edges) - 1 if isinstance(ask, Edges) else ask.most - ask.least + 1
 
@@ -59,10 +59,10 @@ def check_unit(unit: Unit, grouped: Sequence[str], asked: Sequence[str]) -> None
     check_integer("max_groups", unit.max_groups, least=1)
     check_integer("max_rows", unit.max_rows, least=1)
     check_choice("without_id", unit.without_id, WITHOUT_ID)
-    if unit.own is not None:
-        check_choice("per_person", unit.own.kind, OWN)
-        _check_bounds(unit.own)
-        if any(name != unit.own.column for name in asked):
+    if unit.person_value is not None:
+        check_choice("per_person", unit.person_value.kind, OWN)
+        _check_bounds(unit.person_value)
+        if any(name != unit.person_value.column for name in asked):
             raise ArgumentError(
                 "All questions of a plan must be about the same value of each person."
             )
@@ -82,7 +82,7 @@ def check_persons(columns: Sequence[str], grouped: Sequence[str], asked: Sequenc
                 )
 
 
-def _check_bounds(ask: Sums | Cells | Own) -> None:
+def _check_bounds(ask: Sums | Cells | PersonValue) -> None:
     check_power_of_two("grid", ask.grid)
     if not 1 / _EXTREME <= ask.grid <= _EXTREME:
         reject("grid", ask.grid, "be between 2^-960 and 2^960: measure in another unit")
@@ -93,15 +93,17 @@ def _check_bounds(ask: Sums | Cells | Own) -> None:
     if max(abs(ask.least), abs(ask.most)) > farthest:
         power = farthest.bit_length() - 1
         reject("grid", ask.grid, f"be at least the larger bound over 2^{power}: use a coarser one")
-    if isinstance(ask, Cells) and cells_of(ask) > _MOST_CELLS:
-        reject("grid", ask.grid, f"leave at most {_MOST_CELLS:,} cells, not {cells_of(ask):,}")
+    if isinstance(ask, Cells) and number_of_cells(ask) > _MOST_CELLS:
+        reject(
+            "grid", ask.grid, f"leave at most {_MOST_CELLS:,} cells, not {number_of_cells(ask):,}"
+        )
 
 
 def _check_edges(ask: Edges) -> None:
     is_increasing = all(low < high for low, high in zip(ask.edges, ask.edges[1:], strict=False))
     if len(ask.edges) < 2 or not is_increasing:  # noqa: PLR2004 - a cell has two edges
         raise ArgumentError("edges must be two or more increasing numbers.")
-    if cells_of(ask) > _MOST_EDGES:
+    if number_of_cells(ask) > _MOST_EDGES:
         raise ArgumentError(
             f"There must be at most {_MOST_EDGES:,} cells between edges. Use fewer edges."
         )
@@ -110,7 +112,7 @@ def _check_edges(ask: Edges) -> None:
 def _check_size(plan: Plan) -> None:
     groups = math.prod(len(grouping.keys) for grouping in plan.by)
     with_cells = (ask for ask in plan.asks if isinstance(ask, Cells | Edges))
-    counts = groups * max(1, sum(cells_of(ask) for ask in with_cells))
+    counts = groups * max(1, sum(number_of_cells(ask) for ask in with_cells))
     if counts > _MOST_COUNTS:
         raise ArgumentError(
             f"{groups:,} groups with all their cells are {counts:,} counts, and at most "

@@ -25,7 +25,7 @@ from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
 from dpnoise.statistics.engines.sources import (
     WITHOUT_HIVE,
     Opening,
-    Source,
+    RowSource,
     UnreadableError,
     as_paths,
     quote_text,
@@ -161,7 +161,7 @@ class PipeWriter:
             remaining = remaining[os.write(self._writer, remaining) :]
 
 
-class Csv(Source):
+class Csv(RowSource):
     """CSV files or the standard input."""
 
     has_header = True

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final
 
-from dpnoise.core.errors import ArgumentError, check_choice, reject, shown, unknown
+from dpnoise.core.errors import ArgumentError, check_choice, reject, short_repr, unknown_name_error
 
 FORMATS: Final = ("csv", "parquet", "json", "sqlite", "postgres")
 ENCODINGS: Final = ("utf-8", "latin-1", "utf-16")
@@ -115,7 +115,7 @@ def _check_hive(hive: object) -> None:
     if not isinstance(hive, Mapping) or not all(isinstance(name, str) and name for name in hive):
         raise ArgumentError(
             'hive must be a table of columns and their types: {"year": "integer"}, got '
-            f"{shown(hive)}."
+            f"{short_repr(hive)}."
         )
     for name, kind in hive.items():
         check_choice(f"hive[{name!r}]", kind, PARTITION_TYPES)
@@ -130,11 +130,11 @@ def source_of(setting: object, folder: Path) -> Files | Path | None:
     if isinstance(setting, str):
         return folder / setting
     if not isinstance(setting, dict):
-        raise ArgumentError(f"source must be the name of a file, got {shown(setting)}.")
+        raise ArgumentError(f"source must be the name of a file, got {short_repr(setting)}.")
     allowed = ["path", *(field.name for field in fields(Files))]
     for name in setting:
         if name not in allowed:
-            raise unknown("setting", name, allowed)
+            raise unknown_name_error("setting", name, allowed)
     path_or_paths = setting.get("paths", setting.get("path"))
     if path_or_paths is None or {"path", "paths"} <= setting.keys():
         raise ArgumentError('source must have path = "people.csv" or paths = ["a.csv", "b.csv"].')
@@ -190,7 +190,7 @@ def file_state(path: str) -> tuple[int, ...] | None:
     return state.st_ino, state.st_size, state.st_mtime_ns
 
 
-def listed(paths: Sequence[str]) -> str:
+def describe_paths(paths: Sequence[str]) -> str:
     """Return the name of some files for an error."""
     others = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
     return ("The standard input" if paths[0] == STANDARD_INPUT else paths[0]) + others

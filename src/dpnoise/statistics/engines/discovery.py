@@ -21,7 +21,7 @@ from dpnoise.statistics.engines import arithmetic, frames, keys, persons
 from dpnoise.statistics.engines.arithmetic import FLOATS
 from dpnoise.statistics.engines.checking import check_unit
 from dpnoise.statistics.engines.persons import LOST, IdFlag, Names
-from dpnoise.statistics.engines.runners import wrapped
+from dpnoise.statistics.engines.runners import as_narwhals
 from dpnoise.statistics.plan import Grouping, Unit
 
 if TYPE_CHECKING:
@@ -37,39 +37,41 @@ _KEY: Final = "key0"
 
 
 @dataclass(frozen=True)
-class Holders:
+class PersonCounts:
     """The labels of groups, and the number of persons in each."""
 
     keys: list[str]
     persons: Integers
 
 
-def holders(frame: object, column: str, unit: Unit | None, text: Collection[str]) -> Holders:
+def count_persons_by_group(
+    frame: object, column: str, unit: Unit | None, text: Collection[str]
+) -> PersonCounts:
     """Return the groups of a column and the number of persons in each."""
     with frames.complaints():
-        result = counted(frame, column, unit, is_text=column in text)
-    in_duckdb = wrapped(frame).implementation.is_duckdb()
+        result = count_persons_in_frame(frame, column, unit, is_text=column in text)
+    in_duckdb = as_narwhals(frame).implementation.is_duckdb()
     if column not in text and any(keys.is_ambiguous(k, in_duckdb=in_duckdb) for k in result.keys):
         raise keys.ambiguous_error(column)
     return result
 
 
-def counted(
+def count_persons_in_frame(
     frame: object,
     column: str,
     unit: Unit | None,
     *,
     file: frames.FileColumns | None = None,
     is_text: bool = False,
-) -> Holders:
+) -> PersonCounts:
     """Return the same without replacing errors; `is_text` requires a column of text."""
     if unit is not None:
         check_unit(unit, grouped=[column], asked=[])
-    narwhals_frame = wrapped(frame)
+    narwhals_frame = as_narwhals(frame)
     if narwhals_frame.implementation.is_dask():
         raise ArgumentError(frames.NO_PERSONS_IN_DASK)
     columns = () if unit is None else unit.columns
-    data = frames.prepared(narwhals_frame, [column, *columns], file)
+    data = frames.prepare_data(narwhals_frame, [column, *columns], file)
     dtype = keys.check_key(column, data.schema[column])
     if is_text:
         keys.check_text(column, is_text=keys.is_text(dtype))
@@ -85,13 +87,13 @@ def counted(
     rows = _counts(persons.rows_of(_with_key(selected, dtype)), unit, names)
     label = f"{_label(dtype, rows.dialect.text)} AS {_KEY}"
     rows = rows.project([label, "persons", LOST, *names.flags])
-    result = wrapped(rows.relation).lazy().collect()
+    result = as_narwhals(rows.relation).lazy().collect()
     _check(result, column, unit, flags)
     totals: dict[str, int] = {}
     for key, number in zip(result[_KEY].to_list(), result["persons"].to_list(), strict=True):
         totals[key] = totals.get(key, 0) + int(number)
     _check_labels(column, list(totals), dtype)
-    return Holders(list(totals), np.array(list(totals.values()), dtype=np.int64))
+    return PersonCounts(list(totals), np.array(list(totals.values()), dtype=np.int64))
 
 
 def _with_key(frame: "Frame", dtype: "DType") -> "Frame":
@@ -118,13 +120,13 @@ def _counts(rows: persons.InDuckDB, unit: Unit | None, names: Names) -> persons.
     errors = [LOST, *names.flags]
     without_flags = _count_and_flags(dict.fromkeys(errors, "0"))
     if unit is None:
-        return rows.grouped([_KEY], without_flags)
-    rows = persons.marked(rows, names)
+        return rows.group_by([_KEY], without_flags)
+    rows = persons.flag_rows_without_id(rows, names)
     has_id = " AND ".join(f"{name} = 0" for name in errors)
-    chosen = persons.chosen_groups(rows.where(has_id), unit.max_groups, names)
+    chosen = persons.chosen_groups(rows.filter_rows(has_id), unit.max_groups, names)
     with_flags = _count_and_flags({name: name for name in errors})
-    others = rows.where(f"NOT ({has_id})").grouped([_KEY], with_flags)
-    return chosen.grouped([_KEY], without_flags).and_also(others)
+    others = rows.filter_rows(f"NOT ({has_id})").group_by([_KEY], with_flags)
+    return chosen.group_by([_KEY], without_flags).and_also(others)
 
 
 def _count_and_flags(flags: Mapping[str, str]) -> list[str]:

@@ -18,11 +18,11 @@ from dpnoise.statistics.engines.csv_files import Csv, check_complete, is_zstd
 from dpnoise.statistics.engines.description import (
     STANDARD_INPUT,
     Files,
+    describe_paths,
     expand_path,
     file_state,
-    listed,
 )
-from dpnoise.statistics.engines.discovery import Holders
+from dpnoise.statistics.engines.discovery import PersonCounts
 from dpnoise.statistics.engines.frames import RowError, asked_columns
 from dpnoise.statistics.engines.postgres import PostgresTable
 from dpnoise.statistics.engines.sources import (
@@ -31,7 +31,7 @@ from dpnoise.statistics.engines.sources import (
     JsonLines,
     Opening,
     Parquet,
-    Source,
+    RowSource,
     UnreadableError,
     partition_values,
 )
@@ -63,7 +63,7 @@ _FAILURES: Final = {
     "invalid state": "has line ends of several kinds, or quotes that are not those declared",
 }
 
-_SOURCES: Final[dict[str, Callable[[Opening], Source]]] = {
+_SOURCES: Final[dict[str, Callable[[Opening], RowSource]]] = {
     "csv": Csv,
     "json": JsonLines,
     "parquet": Parquet,
@@ -86,20 +86,20 @@ def tally_all(files: Files, plans: Sequence[Plan], progress: Progress | None = N
     )
 
 
-def holders(
+def count_persons_by_group(
     files: Files, column: str, unit: Unit | None, progress: Progress | None = None
-) -> Holders:
+) -> PersonCounts:
     """Return the groups of a column and the number of persons in each."""
 
-    def count_persons(source: Source) -> Holders:
+    def count_persons(source: RowSource) -> PersonCounts:
         columns = source.columns([], {}, () if unit is None else unit.columns, [column])
-        return discovery.counted(columns.relation, column, unit, file=columns)
+        return discovery.count_persons_in_frame(columns.relation, column, unit, file=columns)
 
     return _query_files(files, count_persons, progress, reads_twice=True)
 
 
 def _query_files(
-    files: Files, query: Callable[[Source], _T], progress: Progress | None, *, reads_twice: bool
+    files: Files, query: Callable[[RowSource], _T], progress: Progress | None, *, reads_twice: bool
 ) -> _T:
     """Query files. If DuckDB cannot read CSV in parallel, query them again in order.
 
@@ -118,12 +118,12 @@ def _query_files(
     try:
         return answer(in_order=False)
     except UnreadableError:
-        if kind_of(files) != "csv" or is_piped:
+        if file_format(files) != "csv" or is_piped:
             raise
     return answer(in_order=True)
 
 
-def _answers(source: Source, plans: Sequence[Plan]) -> list[Tally]:
+def _answers(source: RowSource, plans: Sequence[Plan]) -> list[Tally]:
     numeric = list(dict.fromkeys(name for plan in plans for name in asked_columns(plan)))
     groups = {grouping.column: grouping.keys for plan in plans for grouping in plan.by}
     ids = [name for plan in plans if plan.unit is not None for name in plan.unit.columns]
@@ -136,7 +136,7 @@ def _answers(source: Source, plans: Sequence[Plan]) -> list[Tally]:
         raise _locate_error(error, source) from None
 
 
-def _locate_error(error: RowError, source: Source) -> RowError:
+def _locate_error(error: RowError, source: RowSource) -> RowError:
     """Return the error with the number of its first row, if rows can be read again."""
     groups = {grouping.column: grouping.keys for grouping in error.plan.by}
     for path in source.paths if source.is_repeatable else ():
@@ -158,7 +158,7 @@ def described_columns(files: Files) -> str:
         return source.described_columns
 
 
-def kind_of(files: Files) -> str:
+def file_format(files: Files) -> str:
     """Return the format of the files; raise if they have several."""
     if not files.names:
         raise ArgumentError("Give at least one file.")
@@ -167,7 +167,9 @@ def kind_of(files: Files) -> str:
         raise ArgumentError(f"All files must have one format, got {' and '.join(sorted(formats))}.")
     kind = formats.pop()
     if files.table is not None and kind not in {"sqlite", "postgres"}:
-        raise ArgumentError(f"A table needs a database, and {listed(files.names)} is not one.")
+        raise ArgumentError(
+            f"A table needs a database, and {describe_paths(files.names)} is not one."
+        )
     if files.hive and kind in {"sqlite", "postgres"}:
         raise ArgumentError(
             "hive is about folders of files, and a database has none. Leave it out."
@@ -178,7 +180,7 @@ def kind_of(files: Files) -> str:
 def check_there(files: Files) -> list[Path]:
     """Return the paths of all files; raise if one is missing. PostgreSQL has no paths."""
     _start(import_extra("duckdb", "engines"))
-    if kind_of(files) == "postgres":
+    if file_format(files) == "postgres":
         return []
     paths = [path for name in files.names for path in expand_path(name)]
     if STANDARD_INPUT in paths and len(paths) > 1:
@@ -204,13 +206,13 @@ def _start(duckdb: ModuleType) -> None:
 @contextmanager
 def _open_source(
     files: Files, *, in_order: bool = False, in_memory: bool = False
-) -> Iterator[Source]:
+) -> Iterator[RowSource]:
     """Open files for reading; raise if they change before all rows are read."""
     duckdb = import_extra("duckdb", "engines")
-    kind = kind_of(files)
+    kind = file_format(files)
     paths = list(map(str, check_there(files))) or files.names
     before = [file_state(path) for path in paths] if kind != "postgres" else []
-    shown = listed(paths)
+    shown = describe_paths(paths)
     with ExitStack() as stack:
         utf8_paths = _utf8_paths(paths, stack) if kind in {"csv", "json", "parquet"} else paths
         connection = duckdb.connect(":memory:")
@@ -267,7 +269,7 @@ def _describe_failure(message: str, hive: Sequence[str]) -> str:
     return f"{where}is damaged, or not what the request says"
 
 
-def _run_interruptibly(work: Callable[[], _T], source: Source, progress: Progress | None) -> _T:
+def _run_interruptibly(work: Callable[[], _T], source: RowSource, progress: Progress | None) -> _T:
     """Run `work` in another thread and report its progress. A signal can end it at any time."""
     results: list[_T] = []
     errors: list[BaseException] = []

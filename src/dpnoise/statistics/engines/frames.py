@@ -19,12 +19,12 @@ import numpy as np
 
 from dpnoise.core.arrays import Integers
 from dpnoise.core.errors import ArgumentError, DpnoiseError, import_extra
-from dpnoise.core.safe_text import shortened
+from dpnoise.core.safe_text import shorten
 from dpnoise.statistics.engines import arithmetic, keys, persons
 from dpnoise.statistics.engines.arithmetic import ROWS, AskColumns, Expressions, Grouped
 from dpnoise.statistics.engines.checking import check_plan
-from dpnoise.statistics.engines.runners import Part, Runner, Tables, runner_of, wrapped
-from dpnoise.statistics.plan import Ask, Grouping, Key, Plan, Rows, Sum, Tally, Unit
+from dpnoise.statistics.engines.runners import PlanColumns, Runner, Tables, as_narwhals, runner_of
+from dpnoise.statistics.plan import Ask, Grouping, Key, Plan, Rows, SumAnswer, Tally, Unit
 
 if TYPE_CHECKING:
     import dask.dataframe
@@ -55,12 +55,11 @@ class RowError(ArgumentError):
         subject = f"Column {column!r}" if location is None else location
         if is_missing:
             problem = "has rows without a value" if location is None else "has no value"
-            super().__init__(f'{subject} {problem}. To leave out such rows, say missing="drop".')
+            advice = "To leave out such rows, say {missing}."
         else:
-            super().__init__(
-                f"{subject} holds text that is not a number. Correct it, or empty it and say "
-                'missing="drop".'
-            )
+            problem = "holds text that is not a number"
+            advice = "Correct it, or empty it and say {missing}."
+        super().__init__(f"{subject} {problem}. {advice}", missing="drop")
 
 
 @dataclass(frozen=True)
@@ -90,12 +89,12 @@ class Data:
         return keys.ambiguous_text(in_duckdb=in_duckdb) if self.file is None else None
 
 
-def prepared(frame: "Frame", names: Iterable[str], file: FileColumns | None) -> Data:
+def prepare_data(frame: "Frame", names: Iterable[str], file: FileColumns | None) -> Data:
     """Prepare a frame to read some of its columns; raise if one is missing."""
     columns, runner, schema = _unique(names), runner_of(frame), frame.collect_schema()
     for name in columns:
         if name not in schema:
-            available = shortened(", ".join(map(str, schema)), _MAX_LIST_LENGTH)
+            available = shorten(", ".join(map(str, schema)), _MAX_LIST_LENGTH)
             raise ArgumentError(f"There is no column {name!r}. There are: {available}.")
     frame, new_names = runner.prepare(frame, columns)
     types = frame.collect_schema()
@@ -131,7 +130,7 @@ def answer_all(
     """
     for plan in plans:
         check_plan(plan)
-    narwhals_frame = wrapped(frame)
+    narwhals_frame = as_narwhals(frame)
     if narwhals_frame.implementation.is_dask():
         return _answer_by_partition(narwhals_frame.to_native(), plans)
     if all(plan.unit is None for plan in plans):
@@ -154,13 +153,13 @@ def _add_tallies(left: Tally, right: Tally) -> Tally:
     return Tally(tuple(_add_answers(*pair) for pair in pairs))
 
 
-def _add_answers(left: Sum | Integers, right: Sum | Integers) -> Sum | Integers:
-    if isinstance(left, Sum) and isinstance(right, Sum):
+def _add_answers(left: SumAnswer | Integers, right: SumAnswer | Integers) -> SumAnswer | Integers:
+    if isinstance(left, SumAnswer) and isinstance(right, SumAnswer):
         squares = None
         if left.squares is not None and right.squares is not None:
             squares = np.asarray(left.squares + right.squares)
         count, total = left.count + right.count, left.total + right.total
-        return Sum(np.asarray(count), np.asarray(total), squares)
+        return SumAnswer(np.asarray(count), np.asarray(total), squares)
     return np.asarray(left + right)  # type: ignore[operator]  # Both are counts.
 
 
@@ -168,7 +167,9 @@ def _answer(
     narwhals_frame: "Frame", plans: Sequence[Plan], file: FileColumns | None
 ) -> list[Tally]:
     """Answer plans in one query. A plan with a privacy unit must be the only one."""
-    data = prepared(narwhals_frame, (name for plan in plans for name in needed_columns(plan)), file)
+    data = prepare_data(
+        narwhals_frame, (name for plan in plans for name in needed_columns(plan)), file
+    )
     for name in dict.fromkeys(name for plan in plans for name in asked_columns(plan)):
         arithmetic.check_numbers(name, data.schema[name])
     unit = plans[0].unit
@@ -202,7 +203,7 @@ def _rows_in_groups(query: "_Query", *, masked: bool = False) -> "Frame":
 def first_wrong_row(error: RowError, file: FileColumns) -> int | None:
     """Return the number of the first row in a declared group that has the error."""
     plan = replace(error.plan, unit=None)
-    query = _Query(prepared(wrapped(file.relation), needed_columns(plan), file))
+    query = _Query(prepare_data(as_narwhals(file.relation), needed_columns(plan), file))
     query.add(plan)
     query.expressions.chosen["row"] = nw.col(file.row)
     value = query.values[error.column]
@@ -219,9 +220,11 @@ def _bound_persons(frame: "Frame", plan: Plan, unit: Unit, query: "_Query") -> "
     values = [name for value in query.values.values() for name in (value.there, value.value)]
     flags = [value.is_wrong for value in query.values.values() if value.is_wrong is not None]
     flags += [flag.name for flag in query.flags]
-    names = persons.Names(query.ids, list(query.keys.values()), values, flags, query.own)
+    names = persons.Names(query.ids, list(query.keys.values()), values, flags, query.person_value)
     groups = prod(len(grouping.keys) for grouping in plan.by)
-    return wrapped(persons.bounded(persons.rows_of(frame), unit, names, groups).relation)
+    return as_narwhals(
+        persons.bound_contributions(persons.rows_of(frame), unit, names, groups).relation
+    )
 
 
 def _first_spelling(name: str, matches: Mapping[Key, int]) -> "nw.Expr":
@@ -256,7 +259,7 @@ class _Query:
     asks: dict[Ask, AskColumns] = field(default_factory=dict)
     ids: list[str] = field(default_factory=list)
     flags: list[persons.IdFlag] = field(default_factory=list)
-    own: persons.OwnColumns | None = None
+    person_value: persons.PersonValueColumns | None = None
 
     def add(self, plan: Plan) -> None:
         """Add the expressions that a plan needs."""
@@ -309,13 +312,17 @@ class _Query:
             )
         for summed in (persons.LOST, *(flag.name for flag in self.flags)):
             expressions.summed[summed] = nw.col(summed).cast(nw.Int64)
-        if unit.own is not None and self.values:
+        if unit.person_value is not None and self.values:
             (columns,) = self.values.values()
-            self.own = persons.OwnColumns(unit.own, columns.value, columns.there, "own")
+            self.person_value = persons.PersonValueColumns(
+                unit.person_value, columns.value, columns.there, "own"
+            )
             value, there = expressions.chosen[columns.value], expressions.chosen[columns.there]
-            expressions.chosen[self.own.whole] = persons.own_whole(value, there, unit.own)
+            expressions.chosen[self.person_value.whole] = persons.whole_person_value(
+                value, there, unit.person_value
+            )
 
-    def part(self, plan: Plan) -> Part:
+    def part(self, plan: Plan) -> PlanColumns:
         """Return the keys, cells and sums of a plan."""
         asked = [self.asks[ask] for ask in plan.asks if not isinstance(ask, Rows)]
         summed = [self.values[name].count for name in asked_columns(plan)]
@@ -325,7 +332,7 @@ class _Query:
         summed += [name for columns in asked for name in columns.summed]
         codes = [columns.code for columns in asked if columns.code is not None]
         wide = {name: name in self.expressions.wide for name in summed}
-        return Part([self.keys[grouping] for grouping in plan.by], _unique(codes), wide)
+        return PlanColumns([self.keys[grouping] for grouping in plan.by], _unique(codes), wide)
 
     def tally(self, plan: Plan, tables: Tables) -> Tally:
         """Return the answers to a plan from the results of the query."""
@@ -335,7 +342,7 @@ class _Query:
         if rows.sum() >= _MAX_ROWS:
             raise ArgumentError("The data must have fewer than 2^37 rows. Split it into parts.")
         self._check_values(plan, first)
-        answers: list[Sum | Integers] = []
+        answers: list[SumAnswer | Integers] = []
         for ask in plan.asks:
             if isinstance(ask, Rows):
                 answers.append(rows)

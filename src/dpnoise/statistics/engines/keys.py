@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dpnoise.core.errors import ArgumentError, import_extra, is_integer, is_real, shown
-from dpnoise.statistics.engines.arithmetic import FLOATS, exact_limit, kind_of, limits
+from dpnoise.core.errors import ArgumentError, import_extra, is_integer, is_real, short_repr
+from dpnoise.statistics.engines.arithmetic import FLOATS, exact_limit, limits, type_name
 from dpnoise.statistics.plan import Grouping, Key
 
 if TYPE_CHECKING:
@@ -66,22 +66,22 @@ def matches(grouping: Grouping, dtype: "DType", parsed: Collection[str] | None) 
     for index, key in enumerate(grouping.keys):
         if parsed is None and not grouping.discovered and not _is_of_type(key, key_type):
             raise ArgumentError(
-                f"Column {column!r} holds {kind}, and the group {shown(key)} is not of that kind. "
-                "Declare groups of the column's kind, or convert the column first."
+                f"Column {column!r} holds {kind}, and the group {short_repr(key)} is not of that "
+                "kind. Declare groups of the column's kind, or convert the column first."
             )
         values = list(_values(key, dtype))
         if is_rounded and not all(_is_exact(value, exact_limit(dtype)) for value in values):
             raise inexact_error(column)
         if not values:
             raise ArgumentError(
-                f"Column {column!r} holds {kind}, so no row could be in the group {shown(key)}. "
-                "Declare groups as the column holds them."
+                f"Column {column!r} holds {kind}, so no row could be in the group "
+                f"{short_repr(key)}. Declare groups as the column holds them."
             )
         for value in values:
             if places.setdefault(value, index) != index:
                 raise ArgumentError(
-                    f"The groups {shown(grouping.keys[places[value]])} and {shown(key)} of column "
-                    f"{column!r} are the same. Declare each once."
+                    f"The groups {short_repr(grouping.keys[places[value]])} and {short_repr(key)} "
+                    f"of column {column!r} are the same. Declare each once."
                 )
     return places
 
@@ -100,7 +100,7 @@ def check_key(column: str, dtype: "DType") -> "DType":
     has_zone = isinstance(dtype, nw.Datetime) and dtype.time_zone is not None
     if has_zone or (limits(dtype) is None and dtype.base_type() not in _KINDS):
         raise ArgumentError(
-            f"Column {column!r} holds {kind_of(dtype)}, which is not grouped by. Convert it to "
+            f"Column {column!r} holds {type_name(dtype)}, which is not grouped by. Convert it to "
             "text, integers, floats, booleans, dates or times without a zone first."
         )
     return dtype

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines import arithmetic, keys
 from dpnoise.statistics.engines.arithmetic import FLOATS, WIDEST
-from dpnoise.statistics.plan import Own, Sums, Unit
+from dpnoise.statistics.plan import PersonValue, Sums, Unit
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -117,16 +117,20 @@ def as_id(name: str, column: str, dtype: "DType") -> "nw.Expr":
         return nw.when(expression != "").then(expression)
     if arithmetic.limits(dtype) is None and dtype.base_type() not in _IDS:
         raise ArgumentError(
-            f"Column {name!r} holds {arithmetic.kind_of(dtype)}, which cannot identify a person. "
+            f"Column {name!r} holds {arithmetic.type_name(dtype)}, which cannot identify a person. "
             "Convert it to text or integers first."
         )
     return expression
 
 
-def own_whole(value: "nw.Expr", there: "nw.Expr", own: Own) -> "nw.Expr":
+def whole_person_value(value: "nw.Expr", there: "nw.Expr", person_value: PersonValue) -> "nw.Expr":
     """Return the value of a row in grid steps, as it enters the sum or mean of a person."""
-    ends = (own.least, own.most) if own.kind == "mean" else (-_FARTHEST, _FARTHEST)
-    whole = arithmetic.clamped(value, Sums(own.column, own.grid, *ends))
+    ends = (
+        (person_value.least, person_value.most)
+        if person_value.kind == "mean"
+        else (-_FARTHEST, _FARTHEST)
+    )
+    whole = arithmetic.clamp_to_grid(value, Sums(person_value.column, person_value.grid, *ends))
     return nw.when(there).then(whole.cast(nw.Int64)).otherwise(nw.lit(0, nw.Int64))
 
 
@@ -177,11 +181,11 @@ class InDuckDB:
         """Return these columns, given as SQL."""
         return type(self)(self.relation.project(", ".join(columns)))
 
-    def where(self, condition: str) -> Self:
+    def filter_rows(self, condition: str) -> Self:
         """Return the rows that meet a condition."""
         return type(self)(self.relation.filter(condition))
 
-    def grouped(self, by: Sequence[str], sums: Sequence[str] = ()) -> Self:
+    def group_by(self, by: Sequence[str], sums: Sequence[str] = ()) -> Self:
         """Return one row for each group, with sums."""
         return type(self)(self.relation.aggregate(", ".join([*by, *sums]), ", ".join(by)))
 
@@ -192,7 +196,7 @@ class InDuckDB:
         # The fastest way: it neither sorts nor holds more rows than it keeps.
         fields = ", ".join([f"mixed := {mixed}", *(f"{name} := {name}" for name in kept)])
         least = f"unnest(min(struct_pack({fields}), {number})) AS one"
-        heads = self.grouped(by, [least])
+        heads = self.group_by(by, [least])
         return heads.project([*by, *(f"one.{name} AS {name}" for name in kept)])
 
     def _first_by_sorting(
@@ -200,7 +204,11 @@ class InDuckDB:
     ) -> Self:
         order = ", ".join([mixed, *kept])
         place = f"row_number() OVER (PARTITION BY {', '.join(by)} ORDER BY {order}) AS place"
-        return self.project([*by, *kept, place]).where(f"place <= {number}").project([*by, *kept])
+        return (
+            self.project([*by, *kept, place])
+            .filter_rows(f"place <= {number}")
+            .project([*by, *kept])
+        )
 
     def found_in(self, other: Self, names: Sequence[str]) -> Self:
         """Return the rows that the other has too; null equals null."""
@@ -231,7 +239,7 @@ class _InSpark(InDuckDB):
     def project(self, columns: Sequence[str]) -> Self:
         return type(self)(self.relation.selectExpr(*columns))
 
-    def grouped(self, by: Sequence[str], sums: Sequence[str] = ()) -> Self:
+    def group_by(self, by: Sequence[str], sums: Sequence[str] = ()) -> Self:
         if not sums:
             return type(self)(self.relation.select(*by).distinct())
         functions = import_module("pyspark.sql.functions")
@@ -260,10 +268,10 @@ def rows_of(frame: "Frame") -> InDuckDB:
 
 
 @dataclass(frozen=True)
-class OwnColumns:
+class PersonValueColumns:
     """The columns of a person's value: the value, whether it exists, and its grid steps."""
 
-    own: Own
+    person_value: PersonValue
     value: str
     there: str
     whole: str
@@ -280,49 +288,54 @@ class Names:
     keys: list[str]
     values: list[str]
     flags: list[str]
-    own: OwnColumns | None = None
+    person_value: PersonValueColumns | None = None
 
 
-def bounded(rows: InDuckDB, unit: Unit, names: Names, groups: int) -> InDuckDB:
+def bound_contributions(rows: InDuckDB, unit: Unit, names: Names, groups: int) -> InDuckDB:
     """Return the rows that count, with the column "lost" as a flag of rows without an id.
 
     A row without an id may count as a separate person. Otherwise all such rows are treated as one
     person, and an error is raised later.
     """
-    rows = marked(rows, names)
+    rows = flag_rows_without_id(rows, names)
     if unit.without_id == "error":
-        return _bounded(rows, unit, names, groups)
-    separate = _alone(rows.where(f"{LOST} = 1"), names)
-    return _bounded(rows.where(f"{LOST} = 0"), unit, names, groups).and_also(separate)
+        return _bound_known_persons(rows, unit, names, groups)
+    separate = _rows_as_persons(rows.filter_rows(f"{LOST} = 1"), names)
+    return _bound_known_persons(rows.filter_rows(f"{LOST} = 0"), unit, names, groups).and_also(
+        separate
+    )
 
 
-def _alone(rows: InDuckDB, names: Names) -> InDuckDB:
+def _rows_as_persons(rows: InDuckDB, names: Names) -> InDuckDB:
     """Return rows that are one person each, in the same columns as other rows."""
-    if names.own is None:
+    if names.person_value is None:
         return rows.project([*names.keys, *names.values, *names.flags, LOST])
-    total = f"{rows.dialect.wide.format(names.own.whole)} AS total"
-    present = f"CAST({names.own.there} AS INT) AS present"
+    total = f"{rows.dialect.wide.format(names.person_value.whole)} AS total"
+    present = f"CAST({names.person_value.there} AS INT) AS present"
     totals = rows.project([*names.keys, *names.flags, LOST, total, present])
-    return _owns(totals, names.own, names)
+    return _values_of_persons(totals, names.person_value, names)
 
 
-def marked(rows: InDuckDB, names: Names) -> InDuckDB:
+def flag_rows_without_id(rows: InDuckDB, names: Names) -> InDuckDB:
     """Return the rows with a column that flags rows without an id."""
     lost = " OR ".join(f"{name} IS NULL" for name in names.ids)
-    own = [] if names.own is None else [names.own.whole]
-    columns = [*names.ids, *names.keys, *names.values, *own, *names.flags]
+    wholes = [] if names.person_value is None else [names.person_value.whole]
+    columns = [*names.ids, *names.keys, *names.values, *wholes, *names.flags]
     return rows.project([*columns, f"CAST({lost} AS INT) AS {LOST}"])
 
 
-def _bounded(rows: InDuckDB, unit: Unit, names: Names, groups: int) -> InDuckDB:
+def _bound_known_persons(rows: InDuckDB, unit: Unit, names: Names, groups: int) -> InDuckDB:
     person = [*names.ids, *names.keys]
     if groups > unit.max_groups:
         rows = rows.found_in(chosen_groups(rows, unit.max_groups, names), person)
-    if names.own is not None:
-        wide = rows.dialect.wide.format(names.own.whole)
-        totals = [f"sum({wide}) AS total", f"sum(CAST({names.own.there} AS INT)) AS present"]
+    if names.person_value is not None:
+        wide = rows.dialect.wide.format(names.person_value.whole)
+        totals = [
+            f"sum({wide}) AS total",
+            f"sum(CAST({names.person_value.there} AS INT)) AS present",
+        ]
         totals += [f"max({name}) AS {name}" for name in [*names.flags, LOST]]
-        return _owns(rows.grouped(person, totals), names.own, names)
+        return _values_of_persons(rows.group_by(person, totals), names.person_value, names)
     # `frames` has converted values to floats, and flags for missing ones.
     mixed = _hash(rows, names.ids, names.values, tag=2)
     kept = [*names.values, *names.flags, LOST]
@@ -331,7 +344,7 @@ def _bounded(rows: InDuckDB, unit: Unit, names: Names, groups: int) -> InDuckDB:
 
 def chosen_groups(rows: InDuckDB, max_groups: int, names: Names) -> InDuckDB:
     """Return the ids and keys of the groups that count, at most `max_groups` of each id."""
-    pairs = rows.grouped([*names.ids, *names.keys])
+    pairs = rows.group_by([*names.ids, *names.keys])
     # Among equal hashes, keys are ordered as text: numbers would have another order.
     texts = [f"CAST({key} AS {rows.dialect.text}) AS spelled_{key}" for key in names.keys]
     pairs = pairs.project([*names.ids, *names.keys, *texts])
@@ -347,15 +360,17 @@ def _hash(rows: InDuckDB, ids: Sequence[str], others: Sequence[str], tag: int) -
     return rows.dialect.mixed.format(person, ", ".join([*others, str(tag)]))
 
 
-def _owns(totals: InDuckDB, columns: OwnColumns, names: Names) -> InDuckDB:
+def _values_of_persons(totals: InDuckDB, columns: PersonValueColumns, names: Names) -> InDuckDB:
     """Return one row for each person and group, with the sum or mean as its value."""
-    own = columns.own
-    if own.kind == "sum":
-        whole = f"least(greatest(total, {own.least}), {own.most})"
+    person_value = columns.person_value
+    if person_value.kind == "sum":
+        whole = f"least(greatest(total, {person_value.least}), {person_value.most})"
     else:  # The lower bound plus floor(m + 1/2), for the mean m above it.
-        above = f"(2 * (total - {own.least} * present) + present)"
-        whole = f"({above} {totals.dialect.divided} greatest(2 * present, 1)) + {own.least}"
-    value = f"CAST({whole} AS DOUBLE) * CAST('{own.grid!r}' AS DOUBLE)"
+        above = f"(2 * (total - {person_value.least} * present) + present)"
+        whole = (
+            f"({above} {totals.dialect.divided} greatest(2 * present, 1)) + {person_value.least}"
+        )
+    value = f"CAST({whole} AS DOUBLE) * CAST('{person_value.grid!r}' AS DOUBLE)"
     value = f"CASE WHEN present > 0 THEN {value} ELSE CAST(0 AS DOUBLE) END"
     values = [f"present > 0 AS {columns.there}", f"{value} AS {columns.value}"]
     return totals.project([*names.keys, *names.flags, LOST, *values])

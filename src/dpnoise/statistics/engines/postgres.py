@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dpnoise.core.errors import ArgumentError, import_extra
-from dpnoise.core.safe_text import shortened, shown
+from dpnoise.core.safe_text import escape_text, shorten
 from dpnoise.statistics.engines.runners import ArrowObject
 from dpnoise.statistics.engines.sources import (
     Database,
@@ -75,7 +75,7 @@ _VIEW_SQL: Final = {
 
 
 @dataclass(frozen=True)
-class _Column:
+class _PostgresColumn:
     """The type of a column, and its collation if that is not deterministic."""
 
     name: str
@@ -116,14 +116,14 @@ class PostgresTable(Database):
             self._snapshot_owner = self.stack.enter_context(closing(self._open_connection()))
             self._snapshot = _fetch_all(self._snapshot_owner, "SELECT pg_export_snapshot()")[0][0]
             columns = _fetch_all(self._snapshot_owner, _COLUMNS.format(quote_text(self._sql)))
-            self._columns = {row[0]: _Column(*row) for row in columns}
+            self._columns = {row[0]: _PostgresColumn(*row) for row in columns}
             if not columns:
                 return [], [name for (name,) in _fetch_all(self._snapshot_owner, _TABLES)]
             _fetch_all(
                 self._snapshot_owner, f"SELECT * FROM {self._sql} LIMIT 0"
             )  # Fails without the right to read.
         except self._driver.Error as error:
-            message = shortened(shown(" ".join(str(error).split())), _MAX_ERROR_LENGTH)
+            message = shorten(escape_text(" ".join(str(error).split())), _MAX_ERROR_LENGTH)
             raise ArgumentError(f"{self.address} cannot be read: {message}") from None
         return list(self._columns), []
 

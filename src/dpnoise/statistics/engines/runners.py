@@ -35,7 +35,7 @@ _FRAME_TYPES: Final = "a pandas, Polars, Arrow, DuckDB, PySpark or Dask frame"
 _SKIPPED_PREFIX: Final = "skipped_"  # Precedes a name: the flag for rows not grouped by it.
 
 
-def wrapped(frame: object) -> "Frame":
+def as_narwhals(frame: object) -> "Frame":
     """Return a frame as one of narwhals; raise if its type is not supported."""
     try:
         narwhals_frame: Frame = nw.from_native(frame)
@@ -47,7 +47,7 @@ def wrapped(frame: object) -> "Frame":
 
 
 @dataclass(frozen=True)
-class Part:
+class PlanColumns:
     """The columns of one plan: its keys, its cell codes and the columns to sum."""
 
     keys: list[str]
@@ -91,7 +91,7 @@ class Runner:
             return frame.with_columns(**{key: nw.when(is_declared).then(nw.col(key))})
         return frame.filter(is_declared)
 
-    def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
+    def run(self, frame: "Frame", parts: Sequence[PlanColumns]) -> list[Tables]:
         """Compute the sums of each plan. Polars streams, and runs common steps once."""
         wide = {name for part in parts for name, is_wide in part.summed.items() if is_wide}
         widened = frame.lazy().with_columns(nw.col(name).cast(nw.Int128) for name in wide)
@@ -102,7 +102,7 @@ class Runner:
         return [{code: next(collected) for code in part.results} for part in parts]
 
 
-def _group_and_sum(frame: "Frame", part: Part, code: str | None) -> "Frame":
+def _group_and_sum(frame: "Frame", part: PlanColumns, code: str | None) -> "Frame":
     by = part.keys if code is None else [*part.keys, code]
     summed = part.summed if code is None else {}
     sums = [nw.len().alias(ROWS), *(nw.col(name).sum().alias(name) for name in summed)]
@@ -117,7 +117,7 @@ class _Sql(Runner):
     sum: str  # The SQL of a sum of integers or booleans that fits in 64 bits.
     wide_sum: str  # The SQL of a larger sum.
 
-    def run(self, frame: "Frame", parts: Sequence[Part]) -> list[Tables]:
+    def run(self, frame: "Frame", parts: Sequence[PlanColumns]) -> list[Tables]:
         """Compute the sums of each plan. A grouping set must not repeat, or it counts twice."""
         all_sets = (names for part in parts for names in _grouping_sets(part))
         sets = list({frozenset(names): names for names in all_sets}.values())
@@ -134,7 +134,7 @@ class _Sql(Runner):
             by = f"GROUPING SETS (({'), ('.join([by, *others])}))"
         result = self.aggregate(frame.to_native(), ", ".join(columns), by)
         collected = (
-            wrapped(result).lazy().collect()
+            as_narwhals(result).lazy().collect()
         )  # Only once, because each time is another scan.
         return [_tables(collected, part, flagged) for part in parts]
 
@@ -143,11 +143,11 @@ class _Sql(Runner):
         raise NotImplementedError
 
 
-def _grouping_sets(part: Part) -> list[list[str]]:
+def _grouping_sets(part: PlanColumns) -> list[list[str]]:
     return [[*part.keys, code] for code in part.codes] or [part.keys]
 
 
-def _tables(result: "DataFrame", part: Part, flagged: Sequence[str]) -> Tables:
+def _tables(result: "DataFrame", part: PlanColumns, flagged: Sequence[str]) -> Tables:
     """Return the rows of a result for one plan. Its first count of cells has the sums too."""
     tables: Tables = {}
     codes: list[str | None] = [*part.codes] or [None]
@@ -179,7 +179,7 @@ class _DuckDB(_Sql):
             f"{name} COLLATE POSIX AS {name}" if str(kind) == "VARCHAR" else name
             for name, kind in zip(relation.columns, relation.types, strict=True)
         )
-        return wrapped(relation.project(", ".join(plain)))
+        return as_narwhals(relation.project(", ".join(plain)))
 
     def limit_groups(self, frame: "Frame", key: str, values: list[Key], *, masked: bool) -> "Frame":
         """Limit groups by an IN, which DuckDB hashes: narwhals would search a list per row."""
@@ -187,9 +187,9 @@ class _DuckDB(_Sql):
         column = duckdb.ColumnExpression(key)
         is_declared = column.isin(*map(duckdb.ConstantExpression, values))
         if not masked:
-            return wrapped(native.filter(is_declared))
+            return as_narwhals(native.filter(is_declared))
         masked_key = duckdb.CaseExpression(is_declared, column).alias(key)
-        return wrapped(native.select(duckdb.StarExpression(exclude=[key]), masked_key))
+        return as_narwhals(native.select(duckdb.StarExpression(exclude=[key]), masked_key))
 
     def aggregate(self, rows: "DuckDBPyRelation", columns: str, by: str) -> object:
         return rows.aggregate(columns, by)
@@ -210,7 +210,7 @@ class _Spark(_Sql):
         safe_names = dict(zip(native.columns, safe, strict=True))
         if len(safe_names) < len(safe):
             raise ArgumentError("Every column must have another name. Rename some.")
-        return wrapped(native.toDF(*safe)), safe_names
+        return as_narwhals(native.toDF(*safe)), safe_names
 
     def without_collation(self, frame: "Frame") -> "Frame":
         texts = [name for name, dtype in frame.collect_schema().items() if dtype == nw.String]
@@ -220,8 +220,8 @@ class _Spark(_Sql):
         native, when = frame.to_native(), import_module("pyspark.sql.functions").when
         is_declared = native[key].isin(*_spark_literals(values))
         if not masked:
-            return wrapped(native.where(is_declared))
-        return wrapped(native.withColumn(key, when(is_declared, native[key])))
+            return as_narwhals(native.where(is_declared))
+        return as_narwhals(native.withColumn(key, when(is_declared, native[key])))
 
     def aggregate(self, rows: "SparkFrame", columns: str, by: str) -> object:
         query = f"SELECT {columns} FROM {{rows}}" + (f" GROUP BY {by}" if by else "")
@@ -255,7 +255,9 @@ class _InMemory(Runner):
                 chunks = [chunk.dictionary_decode() for chunk in column.chunks]
                 columns[new_names[name]] = arrow.chunked_array(chunks, column.type.value_type)
         # A table without columns would have no rows.
-        return wrapped(arrow.table(columns or {"nothing": arrow.nulls(len(collected))})), new_names
+        return as_narwhals(
+            arrow.table(columns or {"nothing": arrow.nulls(len(collected))})
+        ), new_names
 
     def arrow_columns(self, frame: "DataFrame", names: Sequence[str]) -> dict[str, ArrowObject]:
         """Return columns as arrays of Arrow."""
@@ -263,7 +265,9 @@ class _InMemory(Runner):
         return {name: table[name] for name in names}
 
     def load(self, frame: "Frame") -> "Frame":
-        return wrapped(import_extra("duckdb", "engines").connect().from_arrow(frame.to_native()))
+        return as_narwhals(
+            import_extra("duckdb", "engines").connect().from_arrow(frame.to_native())
+        )
 
 
 class _Pandas(_InMemory):

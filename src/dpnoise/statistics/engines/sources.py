@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
 from dpnoise.core.errors import ArgumentError, import_extra, is_real
-from dpnoise.core.safe_text import shortened, shown
+from dpnoise.core.safe_text import escape_text, shorten
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
 from dpnoise.statistics.engines.frames import FileColumns
 from dpnoise.statistics.engines.runners import ArrowObject
@@ -122,7 +122,7 @@ class Opening:
     partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-class Source:
+class RowSource:
     """An open source of rows, with the names of its columns."""
 
     is_repeatable = True  # Whether the rows can be read again, in the same order.
@@ -247,7 +247,8 @@ class Source:
                 )
             if times == 0:
                 raise ArgumentError(
-                    f"{self.opening.shown} has no column {name!r}. {self.described_columns}"
+                    f"{self.opening.shown} has no column {name!r}. {self.described_columns}",
+                    delimiter=";",
                 )
 
     @property
@@ -259,9 +260,9 @@ class Source:
             entries = "1 entry" if len(self.names) == 1 else f"{len(self.names):,} entries"
             return (
                 f"Its first line has {entries}. Is that line a header? If it is separated by "
-                'another sign, say so, as in delimiter=";".'
+                "another sign, say so, as in {delimiter}."
             )
-        return f"It has: {shortened(', '.join(map(shown, self.names)), _MAX_LIST_LENGTH)}."
+        return f"It has: {shorten(', '.join(map(escape_text, self.names)), _MAX_LIST_LENGTH)}."
 
 
 def _free_names(taken: Iterable[str], number: int) -> list[str]:
@@ -271,7 +272,7 @@ def _free_names(taken: Iterable[str], number: int) -> list[str]:
     return [name for name in candidates if name not in taken_names][:number]
 
 
-class JsonLines(Source):
+class JsonLines(RowSource):
     """JSON with one object per line. Each row names its columns."""
 
     def __init__(self, opening: Opening) -> None:
@@ -308,7 +309,7 @@ class JsonLines(Source):
         )
 
 
-class Parquet(Source):
+class Parquet(RowSource):
     """Parquet files, which declare their columns."""
 
     def __init__(self, opening: Opening) -> None:
@@ -364,7 +365,7 @@ class Stream:
         return reader.from_batches(self.schema, self.batches()).__arrow_c_stream__(schema)
 
 
-class Database(Source):
+class Database(RowSource):
     """A table or view of a database, read as batches of Arrow."""
 
     names: list[str]
@@ -374,12 +375,14 @@ class Database(Source):
 
     def __init__(self, opening: Opening) -> None:
         if len(opening.paths) > 1 or opening.files.table is None:
-            raise ArgumentError('Give one database and the name of a table: table="people".')
+            raise ArgumentError(
+                "Give one database and the name of a table: {table}.", table="people"
+            )
         (self.address,), self.table_name = opening.paths, opening.files.table
         self.stack = opening.stack
         names, tables = self.connect()
         if not names:
-            available = shortened(", ".join(tables), _MAX_LIST_LENGTH) or "none"
+            available = shorten(", ".join(tables), _MAX_LIST_LENGTH) or "none"
             raise ArgumentError(
                 f"{self.address} has no table {self.table_name!r}. It has: {available}."
             )
@@ -416,8 +419,8 @@ class Database(Source):
 def spelling_error(name: str, fact: str, instead: str) -> ArgumentError:
     """Return the error for a column of ids in which equal values may be written differently."""
     return ArgumentError(
-        f"Column {name!r} {shown(fact)}: equal values may be written differently. Make a view with "
-        f"one spelling for each value, such as {shown(instead)}, and give that."
+        f"Column {name!r} {escape_text(fact)}: equal values may be written differently. Make a "
+        f"view with one spelling for each value, such as {escape_text(instead)}, and give that."
     )
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from urllib.parse import quote
 
 from dpnoise.core.errors import ArgumentError, import_extra
-from dpnoise.core.safe_text import shown
+from dpnoise.core.safe_text import escape_text
 from dpnoise.statistics.engines.runners import ArrowObject
 from dpnoise.statistics.engines.sources import (
     Database,
@@ -121,8 +121,8 @@ class SqliteTable(Database):
         arrow = import_extra("pyarrow", "files")
         comparable = dict.fromkeys(self.discovered, _DISCOVERED_TYPES)
         comparable |= dict.fromkeys(self.ids, _ID_TYPES)
-        columns = [_Column(name, self._kinds[name], comparable.get(name)) for name in names]
-        columns = columns or [_Column("nothing", "integer", None)]
+        columns = [_SqliteColumn(name, self._kinds[name], comparable.get(name)) for name in names]
+        columns = columns or [_SqliteColumn("nothing", "integer", None)]
         selected, first_row = ", ".join(map(quote_name, names)) or "1", 1
         try:
             with self._open() as database:
@@ -159,7 +159,7 @@ class SqliteTable(Database):
             raise ArgumentError(f"{self.address} cannot be read: {failure}.") from None
 
 
-class _Column:
+class _SqliteColumn:
     """A column during one scan. It checks entries and converts them for Arrow.
 
     `comparable` has the types of ids or of groups to discover. All entries must have the same one.
@@ -193,10 +193,11 @@ class _Column:
             expected = "an integer" if self._kind == "integer" else "a number"
             return ArgumentError(
                 f"{where} does not hold {expected}, as its table declares. "
-                'Correct it, or empty it and say missing="drop".'
+                "Correct it, or empty it and say {missing}.",
+                missing="drop",
             )
         expected = " or ".join(f"all {_ENTRY_TYPES[allowed].plural}" for allowed in self._allowed)
-        instead = shown(_ENTRY_TYPES[entry_type].instead.format(quote_name(self._name)))
+        instead = escape_text(_ENTRY_TYPES[entry_type].instead.format(quote_name(self._name)))
         return ArgumentError(
             f"{where} is {_ENTRY_TYPES[entry_type].singular}, and entries must be {expected}. "
             f"Correct it, or make a view with {instead}, and give that."

@@ -39,7 +39,7 @@ def record_text(record: Data) -> str:
     return strict_json.dumps(record) + "\n"
 
 
-def render(record: Data, title: str | None = None) -> str:
+def render_record(record: Data, title: str | None = None) -> str:
     """Return the HTML page of a record from `Table.record()`.
 
     The default title names the statistics.
@@ -47,7 +47,7 @@ def render(record: Data, title: str | None = None) -> str:
     statistics = statistics_of(record["releases"])
     numbers = [number for statistic in statistics for number in statistic.numbers]
     confidence = record["request"]["confidence"]
-    return html.render(
+    return html.render_template(
         "dpnoise.statistics.report/page.html",
         title=(title or "").strip() or _title(statistics),
         record={"discovered": None, "ledger": None, **record, "releases": None},
@@ -306,7 +306,7 @@ def _range(belief: int, epsilon: float) -> Data:
     most = _exp(epsilon)
     return {
         "percent": belief,
-        "says": f"{at_least(belief, epsilon)} to {at_most(belief, epsilon)}",
+        "says": f"{smallest_changed_belief(belief, epsilon)} to {at_most(belief, epsilon)}",
         "low": float(_belief(belief, 1 / most) / 100),
         "high": float(_belief(belief, most) / 100),
     }
@@ -335,12 +335,12 @@ def at_most(percent: int, epsilon: float) -> str:
     return _percent_text(_belief(percent, _exp(epsilon)), ROUND_CEILING)
 
 
-def at_least(percent: int, epsilon: float) -> str:
+def smallest_changed_belief(percent: int, epsilon: float) -> str:
     """Return the smallest belief, in percent, that another can become.
 
     Examples
     --------
-    >>> at_least(50, 1.0), at_least(10, 0.1), at_least(50, 20.0)
+    >>> smallest_changed_belief(50, 1.0), smallest_changed_belief(10, 0.1), smallest_changed_belief(50, 20.0)
     ('26.8%', '9.1%', '0%')
     """
     return _percent_text(_belief(percent, 1 / _exp(epsilon)), ROUND_FLOOR)

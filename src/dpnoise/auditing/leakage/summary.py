@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dpnoise.auditing.leakage import laws
-from dpnoise.auditing.leakage.laws import BFLOAT16, FLOAT16, FLOAT32, Format, Law, delta, released
+from dpnoise.auditing.leakage.laws import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    Format,
+    Law,
+    delta,
+    release_law,
+)
 from dpnoise.core import errors
 from dpnoise.core.arrays import Floats
 from dpnoise.core.entropy import Words
@@ -175,21 +183,23 @@ _CASES: Final[tuple[tuple[str, str, int, Format, tuple[int, ...]], ...]] = (
 _RELEASES: Final = (("laplace_1", (8, 12, 16, 20)), ("gaussian_2", (6, 8, 10, 12)))
 
 
-def table(epsilon: float = 1.0, progress: Callable[[float], object] | None = None) -> list[Leak]:
+def leakage_table(
+    epsilon: float = 1.0, progress: Callable[[float], object] | None = None
+) -> list[Leak]:
     """Return the leakage of each sampler at `epsilon`, for several n, p and formats.
 
     This takes about ten seconds. `progress` is called with the completed fraction, from 0 to 1.
     """
     rows = []
     for i, (arithmetic, form, n, fmt, precisions) in enumerate(_CASES):
-        enumerate_all = laws.machine if arithmetic == EVERY else laws.own
+        enumerate_all = laws.stepwise_law if arithmetic == EVERY else laws.sampler_law
         for p in precisions:
             sampler = arithmetic, form, n, p, fmt.name
             rows.append(_leak(epsilon, sampler, enumerate_all(form, n, p, fmt), fmt))
         if progress is not None:
             progress((i + 1) / len(_CASES))
     for form, distribution in (("theorem", Laplace()), ("pairs", Gaussian())):
-        law = laws.perfect(distribution, FLOAT16)
+        law = laws.ideal_law(distribution, FLOAT16)
         rows.append(_leak(epsilon, (PERFECT, form, None, None, FLOAT16.name), law, FLOAT16))
     return rows
 
@@ -198,7 +208,7 @@ def _leak(
     epsilon: float, sampler: tuple[str, str, int | None, int | None, str], law: Law, fmt: Format
 ) -> Leak:
     """Return one row: the leak of 0 against 1 at scale 1."""
-    at_0, at_1 = (released(law, value, fmt) for value in (0.0, 1.0))
+    at_0, at_1 = (release_law(law, value, fmt) for value in (0.0, 1.0))
     noise = "Gaussian" if sampler[1] == "pairs" else "Laplace"
     deltas = delta(epsilon, at_0, at_1), delta(epsilon, at_1, at_0), _ideal(noise, epsilon)
     return Leak(sampler[0], noise, *sampler[1:], *deltas)

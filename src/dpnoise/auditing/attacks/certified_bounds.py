@@ -190,7 +190,7 @@ class Claim:
         """Return the least parameter that allows P0 >= low and P1 <= high."""
         return float(self.bounds(low, high, releases))
 
-    def certified(self, low: float, high: float, releases: int = 1) -> float:
+    def certified_bound(self, low: float, high: float, releases: int = 1) -> float:
         """Return the certified bound; for epsilon, it equals that of `certified_epsilon`."""
         if self.kind == EPSILON:
             return epsilon_of(low, high, delta=self.delta, releases=releases)
