@@ -98,7 +98,7 @@ def test_output_and_plot_are_written_whole(
         "--output", tmp_path / "out.json", "--plot", tmp_path / "out.png",
     )  # fmt: skip
     assert status == 0
-    assert json.loads((tmp_path / "out.json").read_text())["format"] == 3
+    assert json.loads((tmp_path / "out.json").read_text())["format"] == 4
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
     assert not list(tmp_path.glob(".*"))
     reference = tmp_path / "by-hand"

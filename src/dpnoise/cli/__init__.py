@@ -32,7 +32,7 @@ from dpnoise.cli.audit import AUDIT
 from dpnoise.cli.budget import BUDGET
 from dpnoise.cli.noise import COST, LEAKAGE, SAMPLE
 from dpnoise.cli.release import RELEASE
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, DpnoiseError
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, DpnoiseError, did_you_mean
 
 _ERROR, _BUG, _INTERRUPTED, _UNREAD = 2, 70, 130, 141
 # Advice in errors of the library, which names Python's arguments, and the options instead.
@@ -158,14 +158,34 @@ def _raise_signals() -> Iterator[list[_EndedError]]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that prints errors in one line and accepts -1e5 as a number."""
+    """A parser that prints errors in one line, suggests names and accepts -1e5 as a number."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(**options, allow_abbrev=False)
         self._negative_number_matcher = re.compile(r"-(\d|\.\d|inf)")
 
     def error(self, message: str) -> NoReturn:
-        self.exit(_ERROR, terminal.complaint(f"{message}. See {self.prog} --help."))
+        end = "" if message.endswith("?") else "."
+        self.exit(_ERROR, terminal.complaint(f"{message}{end} See {self.prog} --help."))
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Report unknown arguments here, so that the error names the help of the command."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if not unknown:
+            return parsed, unknown
+        option = next((text for text in unknown if text.startswith("-")), None)
+        if option is None:
+            self.error(f"{unknown[0]!r} was not expected; files and names come before options")
+        name = option.partition("=")[0]
+        hint = did_you_mean(name, self._option_string_actions)
+        self.error(f"There is no option {name}" + (f". {hint}" if hint else ""))
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """Report a wrong choice, of a command too, with the most similar one."""
+        if action.choices is not None and value not in action.choices:
+            choices = [str(choice) for choice in action.choices]
+            hint = did_you_mean(str(value), choices) or f"Choose from {', '.join(choices)}"
+            raise argparse.ArgumentError(action, f"there is no {value!r}. {hint}")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,6 +3,7 @@
 import argparse
 import csv
 import math
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dpnoise.cli import terminal
 from dpnoise.cli.output_files import check_plot, check_targets, replace_when_complete
-from dpnoise.cli.release_arguments import OPTIONS, parse_request
+from dpnoise.cli.release_arguments import EXAMPLES, GROUPS, parse_request
 from dpnoise.cli.terminal import Command
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import escape_text, shorten
@@ -38,6 +39,15 @@ _TALLEST: Final = 400.0  # Inches; a picture must have fewer than 2^16 dots.
 _LONGEST_LABEL: Final = 60
 _LONGEST_BAR: Final = 1e300  # The axes of a plot overflow near the largest float.
 _MOST_ON_A_PAGE: Final = 20_000  # Browsers are slow with more numbers.
+
+
+class _Sample(Files):
+    """The people that come with dpnoise."""
+
+    @property
+    def source_name(self) -> str:
+        """The name of the sample in every output."""
+        return "sample of 5,000 invented people"
 
 
 class LabelledNumber(NamedTuple):
@@ -70,6 +80,14 @@ def _release(arguments: argparse.Namespace) -> None:
             print(f"Paid from {escape_text(arguments.ledger)}, which has {left} left.")  # noqa: T201 - a command
         for target in filter(None, targets):
             print(f"Written to {escape_text(target)}.")  # noqa: T201 - a command
+    if arguments.ledger is None:
+        sys.stdout.flush()  # Raises if nobody reads it.
+        # With --json the standard output is the record, and nothing else.
+        print(  # noqa: T201 - a command
+            f"This run spent {request.cost_in_words}. Running it again spends it again; --ledger "
+            "FILE keeps the total.",
+            file=sys.stderr if arguments.json else sys.stdout,
+        )
 
 
 def _publish(
@@ -92,8 +110,8 @@ def _publish(
             page = stack.enter_context(
                 replace_when_complete(arguments.html, replace=arguments.force, size=page_size)
             )
-            example = resources.files("dpnoise.cli").joinpath("people.csv")
-            data = source or Files(stack.enter_context(resources.as_file(example)))
+            sample = resources.files("dpnoise.cli").joinpath("people.csv")
+            data = source or _Sample(stack.enter_context(resources.as_file(sample)))
             size = sum(path.stat().st_size for path in paths if path.is_file())
             bar = terminal.progress_bar(f"reading {paths[0].name}" if size >= _LARGE else None)
             progress = stack.enter_context(bar)
@@ -232,8 +250,9 @@ def _show(table: Table, *, as_json: bool) -> None:
         if words not in costs:
             costs.append(words)
     joint_words = ' and "all within" for all numbers of one statistic together' if joint else ""
+    source = "" if table.source is None else f"Data: {escape_text(table.source)}\n"
     console.print(
-        f"\n{request.cost_in_words} in all: {', '.join(costs)}. {_neighbours(request)}\n"
+        f"\n{source}{request.cost_in_words} in all: {', '.join(costs)}. {_neighbours(request)}\n"
         f'With probability {request.confidence:g} "within" holds for each single number'
         f"{joint_words}, not counting the effect of clamping."
     )
@@ -286,7 +305,9 @@ def draw_bars(table: Table, target: Path | BytesIO, suffix: str = "") -> None:
         )
         for axis, query, panel in zip(axes.flat, queries, panels, strict=True):
             _draw_panel(axis, query, panel, request)
-        figure.suptitle(f"{request.cost_in_words} in all", fontsize=9, x=0.99, ha="right")
+        source = "" if table.source is None else f"Data: {table.source}; "
+        title = f"{shorten(escape_text(source), _LONGEST_LABEL)}{request.cost_in_words} in all"
+        figure.suptitle(title, fontsize=9, x=0.99, ha="right")
         kind = suffix or getattr(target, "suffix", "")
         try:
             figure.savefig(target, dpi=_DPI, format=kind.lstrip("."))
@@ -344,8 +365,8 @@ RELEASE: Final = Command(
     "release",
     "publish private statistics of files: CSV, Parquet, JSON lines, SQLite",
     _release,
-    OPTIONS,
+    groups=GROUPS,
     description="Publish private statistics of a column, or all that a request in TOML asks for. "
-    "Neighbouring data sets differ by one row, or with --person by one person. Without FILE, a "
-    "small data set that comes with dpnoise is used.",
+    "Neighbouring data sets differ by one row, or with --person by one person.",
+    examples=EXAMPLES,
 )

@@ -70,6 +70,8 @@ class Table:
         The discovered groups, by column.
     ledger
         The name, the head and the remaining budget of the ledger that paid; None without a ledger.
+    source
+        The names of the files without their folders, the table, or the kind of frame.
 
     Examples
     --------
@@ -84,6 +86,7 @@ class Table:
     date: str = field(default_factory=utc_time)
     found: Mapping[str, Keys] = field(default_factory=dict)
     ledger: Data | None = None
+    source: str | None = None
 
     def __iter__(self) -> Iterator[Published]:
         return iter(self.published)
@@ -120,9 +123,10 @@ class Table:
     def record(self) -> Row:
         """Return a record of the release for JSON, without data except released numbers."""
         return {
-            "format": 3,
+            "format": 4,
             "dpnoise": version("dpnoise"),
             "date": self.date,
+            "source": self.source,
             "privacy_unit": self.request.privacy_unit,
             "neighbours": f"differ by {self.request.neighbours_in_words}",
             "privacy": self.request.cost().floats(),
@@ -294,7 +298,9 @@ def publish(  # Most of its lines are documentation.
         return query.release(answer, request.confidence, rng)
 
     published = _publish_all(request, groups, release)
-    table = Table(request, published, found=discovered, ledger=charge.summary)
+    table = Table(
+        request, published, found=discovered, ledger=charge.summary, source=_source_name(source)
+    )
     charge.note_record(table.record())
     return table
 
@@ -309,6 +315,14 @@ def _open_source(source: object, request: Request) -> object:
             "Write it to a file, or declare the groups."
         )
     return source
+
+
+def _source_name(source: object) -> str:
+    """Return the name of some files, or the kind of frame, such as "pandas DataFrame"."""
+    if isinstance(source, engines.Files):
+        return source.source_name
+    kind = type(source)
+    return f"{kind.__module__.partition('.')[0].lstrip('_')} {kind.__name__}"
 
 
 def _discover(

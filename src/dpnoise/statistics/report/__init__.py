@@ -50,7 +50,7 @@ def render_record(record: Data, title: str | None = None) -> str:
     return html.render_template(
         "dpnoise.statistics.report/page.html",
         title=(title or "").strip() or _title(statistics),
-        record={"discovered": None, "ledger": None, **record, "releases": None},
+        record={"discovered": None, "ledger": None, "source": None, **record, "releases": None},
         date=_date(record["date"]),
         confidence=f"{100 * confidence:.6g}%",
         outside=f"{100 * (1 - confidence):.6g}",
