@@ -1502,9 +1502,9 @@ def test_a_unit_bounds_what_a_person_adds_and_is_told_from_groups_and_values() -
         ({"columns": ("who", "who")}, "one or more columns"),
         ({"columns": ("a",)}, "grouped by"),
         ({"columns": ("who", "x")}, "published"),
-        ({"own": replace(person_value, kind="median")}, "per_person"),
-        ({"own": replace(person_value, least=2)}, "least"),
-        ({"own": replace(person_value, column="y")}, "about the same value"),
+        ({"person_value": replace(person_value, kind="median")}, "per_person"),
+        ({"person_value": replace(person_value, least=2)}, "least"),
+        ({"person_value": replace(person_value, column="y")}, "about the same value"),
     ):
         assert is_refused(ask, by=by, unit=replace(unit, **changes), words=words)
     assert is_refused(ask, Sums("y", 1.0, 0, 1), by=by, unit=unit, words="about the same value")
