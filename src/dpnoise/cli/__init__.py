@@ -171,14 +171,13 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Report unknown arguments here, so that the error names the help of the command."""
         parsed, unknown = super().parse_known_args(args, namespace)
-        if not unknown:
-            return parsed, unknown
-        option = next((text for text in unknown if text.startswith("-")), None)
-        if option is None:
+        options = [text.partition("=")[0] for text in unknown if text.startswith("-")]
+        if options:
+            hint = did_you_mean(options[0], self._option_string_actions)
+            self.error(f"There is no option {options[0]}" + (f". {hint}" if hint else ""))
+        if unknown:
             self.error(f"{unknown[0]!r} was not expected; files and names come before options")
-        name = option.partition("=")[0]
-        hint = did_you_mean(name, self._option_string_actions)
-        self.error(f"There is no option {name}" + (f". {hint}" if hint else ""))
+        return parsed, unknown
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         """Report a wrong choice, of a command too, with the most similar one."""

@@ -83,7 +83,7 @@ def _release(arguments: argparse.Namespace) -> None:
     if arguments.ledger is None:
         sys.stdout.flush()  # Raises if nobody reads it.
         # With --json the standard output is the record, and nothing else.
-        print(  # noqa: T201 - a command
+        print(
             f"This run spent {request.cost_in_words}. Running it again spends it again; --ledger "
             "FILE keeps the total.",
             file=sys.stderr if arguments.json else sys.stdout,

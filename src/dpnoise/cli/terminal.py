@@ -80,11 +80,14 @@ class Command:
 
     def add_to(self, commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         """Add the command to the commands of a parser."""
-        parser = commands.add_parser(self.name, help=self.help, description=self.description)
+        keywords: Any = {"description": self.description}
         if self.examples:
-            parser.description = f"{prose(self.description or '')}\n\n{self.examples}"
-            parser.formatter_class = argparse.RawDescriptionHelpFormatter
-            parser.usage = f"{parser.prog} FILE [options]"
+            keywords = {
+                "description": f"{prose(self.description or '')}\n\n{self.examples}",
+                "formatter_class": argparse.RawDescriptionHelpFormatter,
+                "usage": f"dpnoise {self.name} FILE [options]",
+            }
+        parser = commands.add_parser(self.name, help=self.help, **keywords)
         group = parser.add_mutually_exclusive_group(required=True) if self.one_of else parser
         for option in self.one_of:
             option.add_to(group)

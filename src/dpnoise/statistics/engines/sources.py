@@ -255,12 +255,17 @@ class RowSource:
     def _suggest_column(self, name: str) -> str:
         """Return a question with similar names. The first line of CSV may be a row of data.
 
-        So entries with digits are not shown, and others must be almost what was typed.
+        So entries with digits are not shown, and others must have the same letters and length,
+        except for one or two letters.
         """
         names = self.names or ()
         if not self.has_header:
             return escape_text(did_you_mean(name, names))
-        words = [entry for entry in names if not any(map(str.isdigit, entry))]
+        words = [
+            entry
+            for entry in names
+            if not any(map(str.isdigit, entry)) and abs(len(entry) - len(name)) <= 1
+        ]
         return escape_text(did_you_mean(name, words, similarity=_NEARLY_EQUAL))
 
     @property
