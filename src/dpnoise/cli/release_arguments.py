@@ -1,6 +1,7 @@
 """The arguments of `dpnoise release`, and the request that they describe."""
 
 import argparse
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,8 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from dpnoise.cli.output_files import file_name
+from dpnoise.cli.preview import Tolerance
 from dpnoise.cli.terminal import Option
-from dpnoise.core.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError, check_integer
 from dpnoise.statistics.bounds import NEIGHBOURS
 from dpnoise.statistics.budget_split import MECHANISMS
 from dpnoise.statistics.engines import Files, description
@@ -66,6 +68,17 @@ def _numbers(text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError("give numbers: 0,20000,40000") from None
+
+
+def _tolerance(text: str) -> Tolerance:
+    number, sign, rest = text.strip().partition("%")
+    try:
+        amount = float(number) / (100 if sign else 1)
+    except ValueError:
+        amount = math.nan
+    if rest or not 0 < amount < math.inf:
+        raise argparse.ArgumentTypeError("give a margin above 0: 5%, or 100")
+    return Tolerance(amount, is_share=bool(sign))
 
 
 def _groups(text: str) -> tuple[str, list[str] | str]:
@@ -132,8 +145,14 @@ _FORMAT: Final = (
         "integer and date; repeat it for several columns",
     ),
 )
-_CHECK: Final = Option(
-    "--check", bool, "print what would be published, with margins, and read no row"
+_CHECK: Final = (
+    Option("--check", bool, "print what would be published, with margins, and read no row"),
+    Option("--rows", int, "with --check: the margins for this number of rows in each group"),
+    Option(
+        "--within",
+        {"type": _tolerance, "metavar": "MARGIN"},
+        "with --check and --rows: the least epsilon for this margin: 5%% of the range, or a number",
+    ),
 )
 # The statistics.
 _QUESTION: Final = (
@@ -221,8 +240,8 @@ _RESULTS: Final = (
 
 GROUPS: Final = {
     "data": (*_FILES, *_FORMAT),
-    "what to publish": (*_QUESTION, _CHECK),
-    "privacy": (*_PRIVACY, _LEDGER),
+    "what to publish": _QUESTION,
+    "privacy": (*_PRIVACY, *_CHECK, _LEDGER),
     "people": _PEOPLE,
     "output": _RESULTS,
 }
@@ -256,9 +275,22 @@ def _request_file(arguments: argparse.Namespace) -> Path | None:
     return Path(requests[0]) if requests else None
 
 
+def _check_preview(arguments: argparse.Namespace) -> None:
+    """Raise if the options of a preview contradict others."""
+    if arguments.rows is not None:
+        check_integer("rows", arguments.rows, least=1)
+    if arguments.within is not None and arguments.rows is None:
+        raise ArgumentError("--within needs the number of rows: --rows 5000.")
+    if arguments.rows is not None and not arguments.check:
+        raise ArgumentError("--rows is about a preview: say --check, which reads no row.")
+    if arguments.within is not None and arguments.epsilon is not None:
+        raise ArgumentError("--within finds the least epsilon: leave out --epsilon.")
+
+
 def parse_request(arguments: argparse.Namespace) -> tuple[Request, Files | None]:
     """Return the request and its data; None stands for the sample, or for no data to check."""
     path = _request_file(arguments)
+    _check_preview(arguments)
     if path is None:
         if arguments.source is not None:
             raise ArgumentError("--source goes with a request: dpnoise release request.toml.")

@@ -21,7 +21,7 @@ from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
 from dpnoise.statistics.plan import Key
 from dpnoise.statistics.queries import Query
 from dpnoise.statistics.requests import Discovery, Groups, PlanKey, Question, Request, key_for_json
-from dpnoise.statistics.results import Release
+from dpnoise.statistics.results import NO_INFORMATION, Release
 
 Progress = Callable[[float], object]
 
@@ -93,7 +93,7 @@ class Table:
 
     def titles(self) -> list[str]:
         """Return the names of the columns of `rows`."""
-        return [*map(_title, self.request.grouped), *_TEXTS, *_NUMBERS]
+        return [*map(_title, self.request.grouped), *_TEXTS, *_NUMBERS, _NOTE]
 
     def rows(self) -> list[Row]:
         """Return one row for each number: its groups, its statistic, its value and its margins."""
@@ -105,7 +105,8 @@ class Table:
         pa = import_extra("pyarrow", "files")
         rows = self.rows()
         columns = {name: [row[name] for row in rows] for name in self.titles()}
-        kinds = {name: pa.float64() for name in _NUMBERS} | dict.fromkeys(_TEXTS, pa.string())
+        texts = dict.fromkeys((*_TEXTS, _NOTE), pa.string())
+        kinds = {name: pa.float64() for name in _NUMBERS} | texts
         arrays = {
             name: pa.array(entries, kinds[name]) if name in kinds else _group_array(pa, entries)
             for name, entries in columns.items()
@@ -179,11 +180,14 @@ def _group_array(pa: ModuleType, keys: list[Key | None]) -> Frame:
 
 _NUMBERS = ("value", "margin", "joint_margin", "low", "high", "confidence", "epsilon", "rho")
 _TEXTS = ("column", "statistic")
+_NOTE = "note"  # Marks numbers without information.
 
 
 def _title(group_column: str) -> str:
     """Return the title of a column of groups, distinct from all other titles of a table."""
-    return f"{group_column} (group)" if group_column in {*_TEXTS, *_NUMBERS} else group_column
+    return (
+        f"{group_column} (group)" if group_column in {*_TEXTS, *_NUMBERS, _NOTE} else group_column
+    )
 
 
 def _rows(published: Published, by: Sequence[str]) -> Iterator[Row]:
@@ -200,6 +204,7 @@ def _rows(published: Published, by: Sequence[str]) -> Iterator[Row]:
             **{_title(name): keys.get(name) for name in by},
             **dict(zip(_TEXTS, (published.column, statistic), strict=True)),
             **dict(zip(_NUMBERS, numbers, strict=True)),
+            _NOTE: NO_INFORMATION if number.no_information else None,
         }
 
 
