@@ -1,6 +1,8 @@
 """`dpnoise release`: what it says about the data, the cost, and mistakes of beginners."""
 
+import csv
 import json
+import math
 import os
 import re
 import shlex
@@ -293,3 +295,134 @@ def test_a_run_with_a_ledger_names_what_is_left_instead(run: Run) -> None:
 
 def test_a_preview_spends_nothing(run: Run) -> None:
     assert "spent" not in run("release", "--check")[1]
+
+
+# Numbers without information, and which epsilon gives a margin -----------------------------------
+
+MEAN = ["--column", "age", "--query", "mean", "--lower", "0", "--upper", "120"]
+SAYS_NOTHING = "no information: too few rows for this epsilon"
+
+
+def test_a_margin_as_wide_as_the_bounds_is_no_information(run: Run) -> None:
+    """Noise of 10^6 rows hides 100 rows. Marks follow from the published number and margin."""
+    outputs = ["--record", "r.json", "--html", "p.html", "--output", "t.csv", "--plot", "p.png"]
+    wide = [*MEAN, "--query", "std", "--query", "count", "--epsilon", "3e-6", "--no-clamp"]
+    status, out, _ = run("release", "people.csv", *wide, *outputs)
+    assert status == 0
+    mean, std, count = json.loads(Path("r.json").read_text())["releases"]
+    for release, line in zip((mean, std), out.splitlines()[1:3], strict=True):
+        low, high = (release["value"] + sign * release["error"] for sign in (-1, 1))
+        covers = low <= 0 and high >= (120 if release is mean else 60)
+        assert release["no_information"] == covers
+        assert (SAYS_NOTHING in line) == covers
+        assert ("±" in line) != covers
+    assert count["no_information"] is False
+
+
+@pytest.mark.parametrize("query", ["mean", "variance", "std", "median", "quantiles:0.25,0.75"])
+def test_an_empty_group_says_nothing_in_tables_json_and_pages(query: str, run: Run) -> None:
+    """Without rows, a run leaves out the mark with a probability below 0.2.
+
+    For example, the noisy sum of both parts of a mean must be 3 scales above 0. So the test repeats
+    the run until there is a mark. It fails by chance with a probability below 0.2^20.
+    """
+    lines = [*MEAN[:2], "--query", query, *MEAN[4:], "--group-by", "city=nowhere"]
+    for _ in range(20):
+        status, out, _ = run(
+            "release", "people.csv", *lines, "--epsilon=1e-6", "--record=r.json", "--html=p.html",
+            "--output=t.csv", "--force",
+        )  # fmt: skip
+        assert status == 0
+        (release,) = json.loads(Path("r.json").read_text())["releases"]
+        mark = release["no_information"]
+        if mark if isinstance(mark, bool) else all(mark):
+            break
+    assert SAYS_NOTHING in out
+    assert "±" not in out
+    assert SAYS_NOTHING in Path("p.html").read_text()
+    assert "“No information” marks a number" in Path("p.html").read_text()
+    with Path("t.csv").open() as file:
+        assert {row["note"] for row in csv.DictReader(file)} == {SAYS_NOTHING}
+
+
+def test_numbers_with_information_are_not_marked(run: Run) -> None:
+    queries = [part for query in ("std", "median", "count") for part in ("--query", query)]
+    out = run("release", "people.csv", *MEAN, *queries, "--epsilon", 1e4, "--html", "p.html")[1]
+    assert "no information" not in out
+    assert "o information" not in Path("p.html").read_text()
+
+
+def margins(out: str) -> dict[str, float]:
+    """Return the margin of each statistic in a preview."""
+    rows = re.findall(r"^\S+ +(\S+) +.*within ([\d,.e-]+), ", out, re.MULTILINE)
+    return {name: float(margin.replace(",", "")) for name, margin in rows}
+
+
+def test_a_preview_has_the_margins_for_a_number_of_rows(run: Run) -> None:
+    """A mean is within 120 ln(20)/(epsilon rows): the noise of one part over that of all."""
+    status, out, err = run("release", *MEAN, "--query", "count", "--check", "--rows", 5000)
+    assert (status, err) == (0, "")
+    assert "margins for 5,000 rows" in out
+    assert margins(out)["mean"] == pytest.approx(120 * math.log(20) / (0.5 * 5000), rel=0.01)
+    few = " ".join(run("release", *MEAN, "--check", "--rows", 5)[1].split())
+    assert SAYS_NOTHING in few
+
+
+@pytest.mark.parametrize(
+    ("options", "epsilon"),
+    [
+        # A mean within 5 % of the range: ln(20)/(epsilon rows) = 0.05.
+        ([*MEAN, "--rows", "5000", "--within", "5%"], math.log(20) / (0.05 * 5000)),
+        ([*MEAN, "--rows", "5000", "--within", "6"], math.log(20) / (0.05 * 5000)),
+        ([*MEAN, "--rows", "500", "--within", "5 %"], math.log(20) / (0.05 * 500)),
+        # With a = exp(-epsilon), discrete Laplace noise is beyond m with probability
+        # 2 a^(m + 1)/(1 + a).
+        (["--rows", "5000", "--within", "5%"], math.log(20) / 250.5),
+    ],
+)
+def test_a_preview_finds_the_least_epsilon_for_a_margin(
+    options: list[str], epsilon: float, run: Run
+) -> None:
+    status, out, err = run("release", "--check", *options)
+    assert (status, err) == (0, "")
+    found = float(re.findall(r"epsilon (\S+) is the least", out)[0])
+    assert found == pytest.approx(epsilon, rel=0.01)
+
+
+def test_a_found_epsilon_is_enough_and_a_smaller_one_is_not(run: Run) -> None:
+    queries = [part for query in ("std", "median", "sum") for part in ("--query", query)]
+    out = run("release", *MEAN, *queries, "--check", "--rows", 5000, "--within", "5%")[1]
+    found = float(re.findall(r"epsilon (\S+) is the least", out)[0])
+    for epsilon, is_enough in [(found, True), (found * 0.98, False)]:
+        out = run("release", *MEAN, *queries, "--check", "--rows", 5000, "--epsilon", epsilon)[1]
+        shares = [float(share) for share in re.findall(r", (\S+) % of the", out)]
+        assert len(shares) == 4
+        assert (max(shares) <= 5) == is_enough
+
+
+def test_a_preview_for_rows_works_with_rho_and_with_requests(run: Run) -> None:
+    options = ["--check", "--rows", "5000", "--within", "5%"]
+    assert "rho " in run("release", *MEAN, "--mechanism=gaussian", "--rho=1", *options)[1]
+    Path("request.toml").write_text('epsilon = 9.0\n[[publish]]\nstatistics = ["count"]')
+    assert "epsilon 0.012 in all." in run("release", "request.toml", *options)[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--sample", "--rows", "5"], "say --check"),
+        (["--check", "--within", "5%"], "--rows 5000"),
+        (["--check", "--rows", "0"], "--rows must be at least 1, got 0."),
+        (["--check", "--rows", "9", "--within", "0"], "give a margin above 0"),
+        (["--check", "--rows", "9", "--within", "5%%"], "give a margin above 0"),
+        (["--check", "--rows", "9", "--within", "five"], "give a margin above 0"),
+        (["--check", "--rows", "9", "--within", "5%", "--epsilon", "1"], "leave out --epsilon"),
+        (["--check", "--rows", "1", *MEAN, "--within", "1e-30"], "Allow a larger margin."),
+        (["errors.toml", "--check", "--rows", "9", "--within", "5%"], "leave out --within"),
+    ],
+)
+def test_previews_that_cannot_be_made_are_refused(options: list[str], words: str, run: Run) -> None:
+    Path("errors.toml").write_text('[[publish]]\nstatistics = ["count"]\nerror = 5.0')
+    status, out, err = run("release", *options)
+    assert (status, out) == (2, "")
+    assert words in err

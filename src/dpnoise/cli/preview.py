@@ -13,7 +13,7 @@ from dpnoise.statistics.requests import Discovery, Request
 from dpnoise.statistics.results import NO_INFORMATION, Release
 from dpnoise.statistics.selections import Quantiles
 
-# The budgets that are tried for a margin, with three digits each.
+# The budgets that are tried for a margin, from 10^-6 to 999, with three digits each.
 _BUDGETS: Final = [
     float(f"{digits}e{power}") for power in range(-8, 1) for digits in range(100, 1000)
 ]
@@ -36,15 +36,18 @@ class Tolerance(NamedTuple):
 
 def smallest_budget(request: Request, rows: int, tolerance: Tolerance) -> Request:
     """Return the request with the smallest budget that keeps every margin within a tolerance."""
-    name = "epsilon" if request.rho is None else "rho"
     if any(question.error is not None for question in request.publish):
         raise ArgumentError(
             "The request asks for errors, which set its budget: leave out --within."
         )
 
+    def with_budget(budget: float) -> Request:
+        is_rho = request.rho is not None
+        return replace(request, rho=budget) if is_rho else replace(request, epsilon=budget)
+
     def is_enough(budget: float) -> bool:
         try:
-            candidate = replace(request, **{name: budget})
+            candidate = with_budget(budget)
         except ArgumentError:  # Noise of this scale is out of range.
             return False
         queries = (query for _, query in candidate.prepare())
@@ -53,14 +56,17 @@ def smallest_budget(request: Request, rows: int, tolerance: Tolerance) -> Reques
     index = bisect_left(_BUDGETS, 1, key=is_enough)
     if index == len(_BUDGETS):
         raise ArgumentError(
-            f"No {name} below {_BUDGETS[-1]:g} keeps every margin within {tolerance} for {rows:,} "
+            f"No budget below {_BUDGETS[-1]:g} keeps every margin within {tolerance} for {rows:,} "
             "rows. Allow a larger margin."
         )
-    return replace(request, **{name: _BUDGETS[index]})
+    return with_budget(_BUDGETS[index])
 
 
-def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | None) -> None:
-    """Print the statistics, costs and margins of a request, without reading a row."""
+def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | None) -> Request:
+    """Print the statistics, costs and margins of a request, without reading a row.
+
+    Return the request, with the smallest budget for the tolerance if there is one.
+    """
     if rows_in_group is not None and tolerance is not None:
         request = smallest_budget(request, rows_in_group, tolerance)
     console = terminal.console(soft_wrap=True)
@@ -100,6 +106,7 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
         f"probability {request.confidence:g}. No row is read."
     )
     console.print(terminal.prose(summary))
+    return request
 
 
 def _margin_text(query: Query, rows: int, confidence: float) -> str:
@@ -108,9 +115,8 @@ def _margin_text(query: Query, rows: int, confidence: float) -> str:
     if isinstance(query, Mean | Variance | Quantiles) and 2 * margin >= whole:
         return NO_INFORMATION  # Around the middle, the margin covers everything.
     counts = query.name in {"count", "histogram"}
-    return f"within {format_margin(margin)}, {format_margin(100 * margin / whole)} % of the " + (
-        "rows" if counts else "range"
-    )
+    share = f"{100 * margin / whole:.3g} % of the {'rows' if counts else 'range'}"
+    return f"within {format_margin(margin)}, {share}"
 
 
 def _explain_rows(request: Request, rows: int, tolerance: Tolerance | None) -> str:

@@ -66,7 +66,7 @@ class LabelledNumber(NamedTuple):
 def _release(arguments: argparse.Namespace) -> None:
     request, source = parse_request(arguments)
     if arguments.check:
-        explain(request, arguments.rows, arguments.within)
+        request = explain(request, arguments.rows, arguments.within)
         if arguments.ledger is not None:
             left = LedgerCharge(arguments.ledger, request).left_after
             print(f"{escape_text(arguments.ledger)} would have {left} left.")  # noqa: T201 - a command
@@ -211,8 +211,9 @@ def _show(table: Table, *, as_json: bool) -> None:
             costs.append(words)
     joint_words = ' and "all within" for all numbers of one statistic together' if joint else ""
     source = "" if table.source is None else f"Data: {escape_text(table.source)}\n"
+    cost = f"{request.cost_in_words} in all: {', '.join(costs)}."
     console.print(
-        f"\n{source}{request.cost_in_words} in all: {', '.join(costs)}. {neighbours_text(request)}\n"
+        f"\n{source}{cost} {neighbours_text(request)}\n"
         f'With probability {request.confidence:g} "within" holds for each single number'
         f"{joint_words}, not counting the effect of clamping."
     )
