@@ -180,11 +180,12 @@ def format_number(value: float, error: float | None, sign: str = "±") -> tuple[
     >>> format_number(33299.87576, 3548.74), format_number(5000, 3), format_number(40840.0, None)
     (('33,300', '± 3,600'), ('5,000', '± 3'), ('40,840', 'no bound'))
     """
-    if isinstance(value, int) and isinstance(error, int):  # The error of a count may be 0.
-        return f"{value:,}", f"{sign} {error:,}"
     decimals = _decimals(error)
-    if decimals is None or error is None or not math.isfinite(value):
+    is_exact = error == 0 and isinstance(value, int)  # A count at a large epsilon.
+    if error is None or (decimals is None and not is_exact) or not math.isfinite(value):
         return f"{value:,.{_WITHOUT_MARGIN}g}", "no bound"
+    if decimals is None or (isinstance(value, int) and isinstance(error, int)):
+        return f"{value:,}", f"{sign} {error:,}"
     with localcontext(prec=_DECIMAL_DIGITS):
         exact = Decimal(value)
         if not -_MOST_DIGITS < decimals < _MOST_DIGITS:
