@@ -330,7 +330,7 @@ def test_an_empty_group_says_nothing_in_tables_json_and_pages(query: str, run: R
     for _ in range(20):
         status, out, _ = run(
             "release", "people.csv", *lines, "--epsilon=1e-6", "--record=r.json", "--html=p.html",
-            "--output=t.csv", "--force",
+            "--output=t.csv", "--force", "--intervals",
         )  # fmt: skip
         assert status == 0
         (release,) = json.loads(Path("r.json").read_text())["releases"]

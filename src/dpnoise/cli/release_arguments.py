@@ -187,7 +187,7 @@ _QUESTION: Final = (
     Option("--missing", MISSING, "how to treat rows without a value: empty, NA, NaN, null (error)"),
     Option("--confidence", float, "the confidence of the margins (0.95)"),
     Option("--no-clamp", bool, "publish counts below 0 as they are"),
-    Option("--no-intervals", bool, "spend no epsilon on intervals of quantiles"),
+    Option("--intervals", bool, "spend half of the epsilon of quantiles on intervals"),
 )
 # The budget and what it protects.
 _PRIVACY: Final = (
@@ -375,7 +375,7 @@ def _request(arguments: argparse.Namespace, question: Question) -> Request:
         (question,),
         groups,
         clamp=not arguments.no_clamp,
-        intervals=not arguments.no_intervals,
+        intervals=arguments.intervals,
         **_typed_options(arguments, ("missing", "delimiter", "confidence", *chosen)),
     )
 

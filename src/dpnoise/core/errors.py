@@ -72,7 +72,9 @@ class _BrokenRuleError(DpnoiseError):
     def __init__(self, problem: object, **recommended: object) -> None:
         self._text, self._recommended = str(problem), recommended
         self.violation = problem if isinstance(problem, Violation) else None
-        super().__init__(self.recommend(lambda name, value: f"{name}={json.dumps(value)}"))
+        super().__init__(
+            self.recommend(lambda name, value: f"{name}={json.dumps(value, allow_nan=False)}")
+        )
 
     def recommend(self, write: Callable[[str, object], str]) -> str:
         """Return the message, with the recommended arguments as `write` writes them."""
@@ -230,7 +232,7 @@ def check_choice(name: str, value: object, choices: Collection[object]) -> None:
     """Raise an error that lists the choices unless `value` is one of them."""
     if not isinstance(value, str | int | None) or value not in choices:
         rule = "be one of " + ", ".join(map(repr, choices))
-        hint = did_you_mean(str(value), map(str, choices))
+        hint = did_you_mean(value, map(str, choices)) if isinstance(value, str) else ""
         raise ArgumentError(Violation(name, rule, short_repr(value), hint[:1].lower() + hint[1:]))
 
 
