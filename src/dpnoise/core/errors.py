@@ -39,6 +39,7 @@ from dpnoise.core.machine import package_of, why_unavailable
 
 _NOT_NUMBERS: Final = (bool, np.timedelta64)  # Python and NumPy count them as integers.
 _MAX_SHOWN: Final = 200  # Characters of an argument that an error shows.
+_MAX_LISTED: Final = 20  # Names that an error lists; of more names it lists the five nearest.
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -221,7 +222,13 @@ def check_probability(name: str, value: object, *, ends: bool = False) -> float:
 def unknown_name_error(what: str, name: str, known: Collection[str]) -> ArgumentError:
     """Return the error for an unknown name, with the most similar known ones."""
     near = get_close_matches(name, known, n=3)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}."
+    if near:
+        hint = f"Did you mean {' or '.join(near)}?"
+    elif len(known) <= _MAX_LISTED:
+        hint = f"Known: {', '.join(known)}."
+    else:
+        nearest = get_close_matches(name, known, n=5, cutoff=0.0)
+        hint = f"The nearest of {len(known)}: {', '.join(nearest)}."
     return ArgumentError(f"There is no {what} {name!r}. {hint}")
 
 
