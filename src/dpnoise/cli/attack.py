@@ -88,7 +88,7 @@ def _run(attack: "Attack", arguments: argparse.Namespace, claims: dict[str, floa
         if not math.isfinite(getattr(arguments, name)):
             reject(name, getattr(arguments, name), "be finite")
     if arguments.value0 == arguments.value1:
-        reject("value1", arguments.value1, "differ from value0")
+        reject("value1", arguments.value1, f"differ from value0={arguments.value0:g}")
     if arguments.size is not None:
         check_integer("size", arguments.size, least=1)
     check_probability("confidence", arguments.confidence)

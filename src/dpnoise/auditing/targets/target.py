@@ -133,7 +133,9 @@ def wrap(
     >>> target.scale, target(42.0, 3).shape
     (2.0, (3,))
     """
-    check_target(release, NOISE_SIGNATURE)
+    if not callable(release):
+        kind = type(release).__name__  # type: ignore[unreachable] # Callers may not check types.
+        raise ArgumentTypeError(f"target must be a function {NOISE_SIGNATURE}, got {kind}.")
     shown = str(name or getattr(release, "__qualname__", type(release).__name__))
     return Target(shown, noise, Privacy(**claims, noise=noise).scale(), release)
 
