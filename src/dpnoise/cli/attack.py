@@ -137,7 +137,6 @@ def _interval_text(limits: tuple[float, float] | None) -> str:
 
 ATTACK: Final = Command(
     "attack",
-    "run an attack against real software",
     _attack,
     (
         Option("name", {"nargs": "?", "metavar": "NAME"}, "one of --list"),

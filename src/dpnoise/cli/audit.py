@@ -306,7 +306,6 @@ def _compare(reports: "list[Report]", not_audited: dict[str, str], console: "Con
 
 AUDIT: Final = Command(
     "audit",
-    "certify a lower bound on an implementation's true epsilon",
     _audit,
     _OPTIONS,
     description="Run every attack of dpnoise and certify a lower bound on a target's epsilon. Exit "

@@ -342,7 +342,6 @@ def _pyplot() -> Iterator[ModuleType]:
 
 RELEASE: Final = Command(
     "release",
-    "publish private statistics of files: CSV, Parquet, JSON lines, SQLite",
     _release,
     OPTIONS,
     description="Publish private statistics of a column, or all that a request in TOML asks for. "

@@ -66,12 +66,12 @@ class Command:
     """A command with its options or actions. Exactly one of `one_of` must be given."""
 
     name: str
-    help: str
     run: Run | None = None
     options: Sequence[Option] = ()
     one_of: Sequence[Option] = ()
     description: str | None = None
     actions: Sequence["Command"] = ()
+    help: str = ""
 
     def add_to(self, commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         """Add the command to the commands of a parser."""
