@@ -22,7 +22,7 @@ from dpnoise.auditing import any_mechanism
 from dpnoise.auditing.attacks import certified_bounds
 from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
-from dpnoise.auditing.learned.expected_bounds import Proposal, Score, ranges
+from dpnoise.auditing.learned.expected_bounds import Proposal, Score, describe_ranges
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.outputs import Encoder, OutputSource
 from dpnoise.auditing.report import Report
@@ -491,7 +491,7 @@ assert dpnoise.audit(lambda data, n: [data] * n, 1.0, neighbours=[(0, 1)], budge
         (lambda bit: "yes" if bit else "no", {"y is 'yes'", "y is 'no'"}),
         (lambda bit: 0 if bit else "hidden", {"y is at most 0", "y is 'hidden'"}),
         (lambda bit: (bit, "answer"), {"y[0] is above 0", "y[0] is at most 0"}),
-        (lambda bit: 7 if bit else math.nan, {"y is there", "y is missing"}),
+        (lambda bit: 7 if bit else math.nan, {"y is not missing", "y is missing"}),
         (Answer, {"y is <Answer.YES: True>", "y is <Answer.NO: False>"}),
     ],
 )
@@ -508,14 +508,14 @@ def test_ranges_of_numbers_and_texts_are_distinguished() -> None:
     edges = np.sort(np.concatenate([points, np.nextafter(points, np.inf), [np.inf]]))
     cells = np.searchsorted(edges, [0.0, 0.5, 1.0, 3.0, 5.5, 6.0, 6.5, 9.0, np.nan], side="right")
 
-    def describe(*inside: int, gaps: bool = True) -> str:
+    def describe(*inside: int, may_be_missing: bool = True) -> str:
         chosen = np.isin(np.arange(len(edges) + 1), [cells[i] for i in inside])
-        return ranges(edges, chosen, codes.get, gaps=gaps)
+        return describe_ranges(edges, chosen, codes.get, may_be_missing=may_be_missing)
 
     assert describe(0, 4) == "'a' or 0"
     assert describe(2, 3, 4, 5, 6, 7) == "'a' or 'b' or at least 1"
     assert describe(6, 8) == "'b' or missing"
-    assert describe(6, 8, gaps=False) == "'b'"
+    assert describe(6, 8, may_be_missing=False) == "'b'"
     assert describe() == "never"
 
 

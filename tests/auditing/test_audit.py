@@ -193,7 +193,7 @@ def test_the_method_is_named_with_its_numbers() -> None:
     report = run_audit(budget=24_500)
     assert "Clopper and Pearson" in report.method
     assert "139 releases" in report.method
-    assert "6,125 fresh ones" in report.method
+    assert "6,125 fresh releases" in report.method
     assert f"{2 * len(QUICK) * len(report.pairs)} events" in report.method
     assert report.releases == 4 * 139 * len(report.pairs) + 2 * 3062 + 2 * 6125 <= 24_500
 
@@ -444,7 +444,7 @@ def test_looks_at_the_clock_are_left_out_where_they_would_take_long(
         ({"attacks": ["nothing"]}, "There is no attack 'nothing'. Known: mironov"),
         ({"attacks": "nothing"}, "There is no attack 'nothing'"),
         ({"attacks": []}, "attacks must have at least one attack"),
-        ({"attacks": ["twister"]}, "attacks must be one whose events are indep"),
+        ({"attacks": ["twister"]}, "attacks must be an attack that an audit can run"),
     ],
 )
 def test_a_wrong_argument_is_named_before_the_target_is_called(

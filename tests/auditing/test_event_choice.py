@@ -11,7 +11,7 @@ from dpnoise.auditing import any_mechanism
 from dpnoise.auditing.any_mechanism import Sizes
 from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
-from dpnoise.auditing.learned.events import proposals
+from dpnoise.auditing.learned.events import propose_events
 from dpnoise.auditing.learned.expected_bounds import Proposal, evaluate
 from dpnoise.auditing.learned.scores import find_cells
 from dpnoise.auditing.learned.views import Block
@@ -80,7 +80,7 @@ def test_scores_of_shared_views_equal_the_scores_evaluated_singly() -> None:
         parts[rng.random((n, 4)) < 0.1] = np.nan
     rows = [np.column_stack([np.full(n, 4.0), parts]) for parts in outputs]
     estimator = BoundEstimator(Claim("epsilon", 0.1), n, 0.1)
-    events = proposals(rows[0], rows[1], ["its length", *"abcd"], estimator)
+    events = propose_events(rows[0], rows[1], ["its length", *"abcd"], estimator)
     scores = list({id(event.score): event.score for event in events}.values())
     assert len(scores) > len({tuple(map(id, score.views)) for score in scores}) > 3
     for score, together in zip(scores, evaluate(scores, rows[0]), strict=True):

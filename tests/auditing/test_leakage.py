@@ -246,8 +246,8 @@ def test_theorem_5_1_s_leak_is_of_outputs_that_a_sum_with_1_cannot_have(
     assert mass == pytest.approx(delta(30.0, at_0, at_1), abs=1e-6)
     assert mass > 0.99 * delta(1.0, at_0, at_1)
     # No noise at all could give nearly all of these outputs: no z has fl(1 + z) = y.
-    sizes = FLOAT16.sizes()
-    reachable = FLOAT16.round(1 + FLOAT16.round(np.concatenate([-sizes, sizes])))
+    magnitudes = FLOAT16.magnitudes()
+    reachable = FLOAT16.round(1 + FLOAT16.round(np.concatenate([-magnitudes, magnitudes])))
     assert at_0.probabilities[~np.isin(at_0.values, reachable)].sum() > 0.99 * mass
 
 

@@ -147,7 +147,7 @@ RELEASES: list[tuple[list[object], str]] = [
     (["ok.csv", *X, "--delimiter", ""], "must be one ASCII character"),
     (["ok.csv", *X, "--delimiter", ";;"], "must be one ASCII character"),
     (["ok.csv", *X, "--delimiter", "é"], "must be one ASCII character"),
-    (["ok.csv", *X, "--delimiter", '"'], "must be another sign than the quote"),
+    (["ok.csv", *X, "--delimiter", '"'], "must differ from the quote"),
     (["ok.csv", *X, "--delimiter", "\n"], "must be one ASCII character"),
     (["ok.csv", *X, "--confidence", "0.9999999999999999"], "confidence"),
     (["ok.csv", *X, *SUM, "--confidence", "0.9999999999999999"], "confidence"),

@@ -61,9 +61,9 @@ def test_the_density_of_a_share_is_one(parties: int) -> None:
     mass = inner + integrate.quad(share.pdf, 1, np.inf)[0]
     assert 2 * mass == pytest.approx(1, abs=1e-6)
     assert parties * share.variance == pytest.approx(dpnoise.Laplace(2.5).variance)
-    with pytest.raises(NotImplementedError, match="no closed distribution function"):
+    with pytest.raises(NotImplementedError, match="no closed-form distribution function"):
         share.cdf(0.0)
-    with pytest.raises(NotImplementedError, match="no closed quantile function"):
+    with pytest.raises(NotImplementedError, match="no closed-form quantile function"):
         share.ppf(0.5)
 
 

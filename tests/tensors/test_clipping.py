@@ -82,7 +82,7 @@ def test_the_largest_batch_stays_below_2_to_the_53_steps() -> None:
         assert clipping._MOST_SAMPLES * steps <= 2**53
     clipping.check_samples(2**22)
     with pytest.raises(ArgumentError, match="at most 4194304 samples"):
-        clipping.check_samples(2**21 + 1, processes=2)
+        clipping.check_samples(2**21 + 1, process_count=2)
 
 
 def test_the_excess_covers_the_roundings() -> None:

@@ -60,9 +60,9 @@ def audit(  # noqa: PLR0913 - the options of an audit, which `AuditOptions` hold
 ) -> "Report":
     """Attack a target in every way implemented here, and certify a lower bound on its epsilon.
 
-    Events are chosen on some releases and counted in fresh ones. Exact limits on the counts give an
-    epsilon that the target exceeds. All bounds of a report hold together, except with probability
-    1 - confidence. A report without findings proves nothing.
+    Events are chosen on some releases and counted in fresh ones. Exact confidence
+    limits on the counts give a lower bound on epsilon. All bounds of a report hold together, except
+    with probability 1 - confidence. A report without findings proves nothing.
 
     Without `neighbours` the target adds noise to a number, and every attack on such noise is tried.
     With `neighbours` it is a mechanism of any kind, and events are learned from its outputs.
@@ -70,20 +70,25 @@ def audit(  # noqa: PLR0913 - the options of an audit, which `AuditOptions` hold
     Parameters
     ----------
     target
-        A name ("numpy.laplace": see `dpnoise.auditing.targets.names()`; "opendp.noisy_max": see
-        `dpnoise.auditing.targets.MECHANISMS`, which have neighbours), a function (value, n) ->
-        array of n independent releases, "module:attribute", or a command as a list of strings,
-        which reads a value on each line and writes a release for each. With `neighbours`, a
-        function (data, n) -> n outputs, or a command that reads one line of JSON, {"data": ...,
-        "n": ...}, and writes n of them. An output is a number, a text, None, or a tuple, list
-        or array of these.
+        One of:
+
+        - a name such as "numpy.laplace", of `dpnoise.auditing.targets.names()`, or
+          "opendp.noisy_max", of `dpnoise.auditing.targets.MECHANISMS`, which have neighbours;
+        - a function (value, n) that returns an array of n independent releases;
+        - "module:attribute", the path of such a function;
+        - a command as a list of strings, which reads one value per line and writes one release per
+          line.
+
+        With `neighbours`, a function takes (data, n) and returns n outputs. A command reads one
+        line of JSON, {"data": ..., "n": ...}, and writes n outputs. An output is a number, a text,
+        None, or a tuple, list or array of these.
     epsilon, delta, sensitivity
         The claim of the target.
     mu, rho
         The claim in the place of epsilon: Gaussian or zero-concentrated differential privacy.
     curve
         Compare the target with the whole privacy curve of Gaussian noise that has this epsilon at
-        this delta. The certified bound is then a mu.
+        this delta. The certified bound is then the mu of Gaussian differential privacy.
     neighbours
         Pairs of neighbouring data sets, [(a, b), ...]; or a relation: "vector", answers to queries
         that each move by at most the sensitivity, or "rows", one row added, removed or replaced.
@@ -103,8 +108,9 @@ def audit(  # noqa: PLR0913 - the options of an audit, which `AuditOptions` hold
         Learn events of a mechanism by gradient boosted trees as well; needs the extra `learning`.
     budget
         The number of releases to ask for; at least 1,000. The default is 480,000 for added noise
-        and 2 million for other mechanisms. Where the claim needs more, the default grows up to 16
-        times, within two minutes. The side-channel checks ask for some thousands more.
+        and 2 million for other mechanisms. If the claim needs more releases, the default grows by
+        up to a factor of 16, while drawing takes at most two minutes. The side-channel checks ask
+        for some thousands more.
     confidence
         The probability that no certified bound of the report is too large.
     scale

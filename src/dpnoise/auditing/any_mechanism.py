@@ -30,13 +30,18 @@ from dpnoise.auditing.counting import (
     most_trials,
     needed_trials,
 )
-from dpnoise.auditing.learned.events import are_alike, fold_rows, proposals, tune
+from dpnoise.auditing.learned.events import (
+    deduplicate_rows,
+    has_many_duplicates,
+    propose_events,
+    tune_thresholds,
+)
 from dpnoise.auditing.learned.expected_bounds import (
     Proposal,
     Score,
     best_proposals,
     evaluate,
-    expect,
+    recompute_expected_bounds,
 )
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.options import AuditOptions, Progress
@@ -78,7 +83,7 @@ class Sizes:
 
     @classmethod
     def of(cls, budget: int, pairs: int, data_sets: int, *, alike: bool) -> "Sizes":
-        """Split a budget: the largest part is for the last count."""
+        """Split a budget: the largest part is for the final count."""
         factor = TUNING.repeated_outputs_factor if alike else 1
         learned, screening = min(TUNING.pairs_learned, pairs), 0
         if pairs > learned:
@@ -167,7 +172,7 @@ def _plan_sizes(
     progress(0.0, "drawing the first outputs")
     source.prepare([data for pair in pairs for data in pair])
     first = source.rows(pairs[0][0], min(TUNING.first_look_outputs, total // 100))
-    return Sizes.of(total - len(first), len(pairs), data_sets, alike=are_alike(first))
+    return Sizes.of(total - len(first), len(pairs), data_sets, alike=has_many_duplicates(first))
 
 
 @dataclass(frozen=True)
@@ -215,8 +220,8 @@ def _choose_events(
 def _final_trials(
     source: OutputSource, chosen: _Chosen, sizes: Sizes, budget: int | None, options: AuditOptions
 ) -> int:
-    """Return the number of releases of each data set for the last count."""
-    # The last count also gets the releases that dropped pairs did not use.
+    """Return the number of releases of each data set for the final count."""
+    # The final count also gets the releases that dropped pairs did not use.
     unused = (budget or TUNING.mechanism_budget) - source.drawn
     final = max(sizes.final, unused // 2)
     if budget is not None:
@@ -272,7 +277,7 @@ def _screen_pairs(
     def learn_quickly(pair: Pair) -> list[tuple[Proposal, Pair]]:
         rows0, rows1 = (seen[id(data)] for data in pair)
         best: dict[int, Proposal] = {}
-        for proposal in proposals(rows0, rows1, names, estimator, quick=True):
+        for proposal in propose_events(rows0, rows1, names, estimator, quick=True):
             if not proposal.rare:
                 best.setdefault(id(proposal.score), proposal)
         return [(proposal, pair) for proposal in [*best.values()][: TUNING.screening_events]]
@@ -282,7 +287,7 @@ def _screen_pairs(
         return list(pairs[: TUNING.pairs_learned])
     n = sizes.screening - train
     counts = _tally_events(source, learned, n)
-    bounds = expect([event for event, _ in learned], counts, n, estimator)
+    bounds = recompute_expected_bounds([event for event, _ in learned], counts, n, estimator)
     best = {id(pair): -np.inf for pair in pairs}
     for bound, (_, pair) in zip(bounds.tolist(), learned, strict=True):
         best[id(pair)] = max(best[id(pair)], bound)
@@ -298,9 +303,9 @@ def _learn_scores(
 ) -> list[tuple[Score, Pair]]:
     """Learn scores in two halves of releases, after a test of their independence."""
     names, text = source.encoder.names, source.encoder.text
-    # The trees' seed is drawn from the audit's own, as scikit-learn takes no larger one.
+    # Drawn from the seed of the audit, because scikit-learn accepts only 32 bits.
     seed = int(np.random.default_rng(options.seed).integers(1 << 32))
-    trees = seed if options.boosting else None
+    tree_seed = seed if options.boosting else None
     seen = []
     options.progress(0.2, "learning events")
     data_sets = [data for pair in pairs for data in pair]
@@ -310,7 +315,9 @@ def _learn_scores(
         seen.append(np.concatenate([before, after]))
 
     def learn(i: int) -> list[tuple[Score, Pair]]:
-        events = proposals(seen[2 * i], seen[2 * i + 1], names, estimator, text=text, trees=trees)
+        events = propose_events(
+            seen[2 * i], seen[2 * i + 1], names, estimator, text=text, tree_seed=tree_seed
+        )
         best = [event.score for event in best_proposals(events, TUNING.scores_compared)]
         return [(score, pairs[i]) for score in {id(score): score for score in best}.values()]
 
@@ -333,7 +340,10 @@ def _run_pilot(
     def tune_pair(pair: Pair) -> list[tuple[Proposal, Pair]]:
         rows0, rows1 = (releases[id(data)] for data in pair)
         scores_of_pair = [score for score, other in learned if other is pair]
-        return [(proposal, pair) for proposal in tune(scores_of_pair, rows0, rows1, estimator)]
+        return [
+            (proposal, pair)
+            for proposal in tune_thresholds(scores_of_pair, rows0, rows1, estimator)
+        ]
 
     pairs = list({id(pair): pair for _, pair in learned}.values())
     tuned = list(chain.from_iterable(in_threads(tune_pair, pairs)))
@@ -363,7 +373,7 @@ def _compare_events(
     most_cautious = replace(estimator, caution=TUNING.caution_of_safest)
     events = [event for event, _ in proposed]
     first_counts = np.array([event.hits for event in events])
-    low = expect(events, first_counts, sizes.tuning, cautious)
+    low = recompute_expected_bounds(events, first_counts, sizes.tuning, cautious)
     order = _take_turns(low, np.array([event.expected_bound for event in events]))
     left = [proposed[i] for i in _drop_equal_events(order, proposed, first_counts)]
     counts, trials, planned = np.zeros((len(left), 2)), 0, sizes.racing * len(_data_sets(left))
@@ -374,17 +384,19 @@ def _compare_events(
         counts, trials = counts + _tally_events(source, left, fresh), trials + fresh
         events = [event for event, _ in left]
         all_counts = counts + [event.hits for event in events]
-        high = expect(events, all_counts, trials + sizes.tuning, optimistic)
-        low = expect(events, counts, trials, cautious)
+        high = recompute_expected_bounds(events, all_counts, trials + sizes.tuning, optimistic)
+        low = recompute_expected_bounds(events, counts, trials, cautious)
         rivals = [i for i in _take_turns(low, high) if high[i] >= low.max()]
-        safest = _safest_events(expect(events, counts, trials, most_cautious), left)
+        safest = _safest_events(
+            recompute_expected_bounds(events, counts, trials, most_cautious), left
+        )
         order = _drop_equal_events([rivals[0], *safest, *rivals[1:]], left, counts)
         left, counts = [left[i] for i in order], counts[order]
         if set(order) <= {rivals[0], *safest}:
             break
     of_best_pair = [i for i, (_, pair) in enumerate(left) if pair is left[0][1]]
     events = [left[i][0] for i in of_best_pair]
-    lowest = expect(events, counts[of_best_pair], trials, most_cautious)
+    lowest = recompute_expected_bounds(events, counts[of_best_pair], trials, most_cautious)
     chosen = list(dict.fromkeys([0, of_best_pair[int(lowest.argmax())]]))
     return [left[i] for i in chosen], counts[chosen], trials
 
@@ -429,7 +441,7 @@ def _tally_events(
         of_data = [(i, side) for i, side in sides if proposed[i][1][side] is data]
         sizes = [source.chunk] * (n // source.chunk) + [n % source.chunk] * (n % source.chunk > 0)
         for rows in draw_ahead(source.rows, [(data, size) for size in sizes]):
-            distinct, (repeats,), _ = fold_rows(rows)
+            distinct, (repeats,), _ = deduplicate_rows(rows)
             scores = {id(proposed[i][0].score): proposed[i][0].score for i, _ in of_data}
             values = dict(zip(scores, evaluate(list(scores.values()), distinct), strict=True))
             for i, side in of_data:

@@ -39,7 +39,7 @@ _SEARCHED: Final = (
 _RELEASES_EACH: Final = 32  # Releases of each searched value.
 _FALSE_ALARM: Final = 0.01  # The probability that a value stands out by chance.
 _SEARCH_SECONDS: Final = 20.0  # Seconds after which the search stops with the values seen so far.
-SEARCH: Final = _RELEASES_EACH * len(_SEARCHED)  # Releases that the search takes.
+SEARCH_RELEASES: Final = _RELEASES_EACH * len(_SEARCHED)  # Releases that the search takes.
 WHOLE: Final = "whole"
 
 

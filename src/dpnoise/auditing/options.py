@@ -63,7 +63,7 @@ class AuditOptions:
     def __post_init__(self) -> None:
         for flag in ("curve", "one_by_one", "boosting"):
             check_flag(flag, getattr(self, flag))
-        _ = self.claim
+        _ = self.claim  # Raises for an invalid claim.
         object.__setattr__(self, "sensitivity", check_positive("sensitivity", self.sensitivity))
         check_positive("time_limit", self.time_limit)
         if self.budget is not None:
@@ -75,7 +75,9 @@ class AuditOptions:
         check_probability("confidence", check_positive("confidence", self.confidence))
         by_rows = isinstance(self.neighbours, str) and self.neighbours == ROWS
         if self.data is not None and not by_rows:
-            raise ArgumentError("data is for neighbours='rows': the rows of which one is another.")
+            raise ArgumentError(
+                "data must come with neighbours='rows', which adds, removes or replaces one row."
+            )
         # Attacks and pairs may be iterators, which can be read only once.
         if self.attacks is not None:
             object.__setattr__(self, "attacks", _check_attacks(self.attacks))
@@ -155,15 +157,18 @@ def _shell_command(
     words = ["dpnoise", "audit", *([name] if isinstance(target, str) else ["--command", name])]
     for attack in settings.pop("attacks", []):
         words += ["--attack", attack]
-    whole = settings.get("pairs") == WHOLE
-    for pair in settings.pop("pairs", []) if not whole else []:
-        words += ["--pair", ",".join(map(format_value, pair))]
+    pairs = settings.pop("pairs", [])
+    if pairs == WHOLE:
+        words.append("--whole")
+    else:
+        for pair in pairs:
+            words += ["--pair", ",".join(map(format_value, pair))]
     if neighbours is not None:
         words += ["--neighbours", neighbours]
     for key, value in settings.items():
-        option = "--whole" if key == "pairs" else f"--{key.replace('_', '-')}"
+        option = f"--{key.replace('_', '-')}"
         shown = format_value(value) if isinstance(value, float) else str(value)
-        words += [option] if value is True or key == "pairs" else [option, shown]
+        words += [option] if value is True else [option, shown]
     return shlex.join(words)
 
 
@@ -186,5 +191,9 @@ def _check_attack(requested: str | Attack) -> Attack:
     if not isinstance(attack, Attack):
         raise ArgumentTypeError(f"attacks must be names or attacks, got {attack!r}.")
     if not attack.in_audit:
-        reject("attacks", attack.name, "be one whose events are independent: run it separately")
+        reject(
+            "attacks",
+            attack.name,
+            "be an attack that an audit can run: call it on a target instead",
+        )
     return attack

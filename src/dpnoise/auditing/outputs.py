@@ -2,7 +2,7 @@
 
 A mechanism is called from Python or as a program. A row holds the length of an output, then its
 parts. A number becomes the nearest float64, a missing part becomes NaN, and anything else gets a
-code. Equal parts have equal codes. Before the last count the encoder is closed: all parts not seen
+code. Equal parts have equal codes. Before the final count the encoder is closed: all parts not seen
 before then share one code. A row is then a function of its output only, so that a bound certified
 on rows holds for outputs.
 """

@@ -63,9 +63,9 @@ def check_clipping_bound(bound: float) -> float:
     return size
 
 
-def check_samples(samples: int, processes: int = 1) -> None:
+def check_samples(samples: int, process_count: int = 1) -> None:
     """Raise if a batch is too large for an exact sum."""
-    if samples * processes > _MOST_SAMPLES:
+    if samples * process_count > _MOST_SAMPLES:
         raise ArgumentError(f"A batch must have at most {_MOST_SAMPLES} samples: use smaller ones.")
 
 

@@ -34,7 +34,7 @@ from dpnoise.core.errors import (
     short_repr,
 )
 from dpnoise.core.kernel_table import kernel_for_one
-from dpnoise.core.parallel import Worker, expand
+from dpnoise.core.parallel import Worker, run_over_key_stream
 from dpnoise.noise import forms
 from dpnoise.noise.distributions import ChiSquared, Distribution, Gamma
 from dpnoise.noise.forms import Forms
@@ -391,7 +391,7 @@ class Generator:
             scales = scales.copy()
         try:
             draw = _Draw(plan, scale, scales, out)
-            expand(self.source.key(), plan.variates, out.size, draw, self.threads)
+            run_over_key_stream(self.source.key(), plan.variates, out.size, draw, self.threads)
         except BaseException:
             out[...] = 0.0  # One statement: CPython runs another signal handler after it.
             raise
@@ -495,12 +495,12 @@ class _Draw:
         flags = self.out.flags
         return bool(flags.c_contiguous and flags.aligned and self.out.dtype == np.float64)
 
-    def __call__(self, longest: int) -> Worker:
+    def __call__(self, chunk_elements: int) -> Worker:
         kernel, arguments = self.plan.kernel, (*self.plan.arguments, self.scale)
-        scratch = np.empty(longest * self.plan.variates)
+        scratch = np.empty(chunk_elements * self.plan.variates)
         scales = None if self.scales is None else np.broadcast_to(self.scales, self.out.shape).flat
         flat = self.out.reshape(-1) if self.out.flags.c_contiguous else self.out.flat
-        buffer = None if self.direct else np.empty(longest)
+        buffer = None if self.direct else np.empty(chunk_elements)
 
         def chunk(words: Words, start: int, stop: int) -> None:
             z = flat[start:stop] if buffer is None else buffer[: stop - start]

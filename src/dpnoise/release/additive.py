@@ -16,9 +16,9 @@ from dpnoise.core.arrays import (
     Array,
     DType,
     NumPyInteger,
+    as_plain_array,
     check_rounding_mode,
     numeric_array,
-    plain,
     round_to_dtype,
     to_float64,
 )
@@ -39,7 +39,7 @@ from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, containers, exact
 from dpnoise.release.containers import TensorTask, Value, is_tensor, release_like
 from dpnoise.release.exact import AdditiveForm
-from dpnoise.release.mechanism import Mechanism, by_name, positive
+from dpnoise.release.mechanism import Mechanism, by_name, check_all_positive
 
 _FINEST: Final = 2.0**-50  # Finest grid, in scales: the first stage decides nothing on finer ones.
 _COARSEST: Final = 2.0**60  # Coarsest grid, in scales: on coarser ones all outputs are equal.
@@ -143,7 +143,7 @@ class _Additive(Mechanism):
             number = value if isinstance(value, np.integer) else int(value)
             return self._release_integer(number, rng)
         if isinstance(value, np.float32 | np.float16):
-            scalar = plain(np.asarray(value))
+            scalar = as_plain_array(np.asarray(value))
             released = self._release_float(float(to_float64(scalar)), rng, scalar.dtype)
             return round_to_dtype(np.array(released), scalar.dtype)[()]
         if is_tensor(value):
@@ -294,7 +294,7 @@ class LaplaceMechanism(_Additive):
         lower: float | None = None,
         upper: float | None = None,
     ) -> None:
-        asked = positive(epsilon=epsilon, sensitivity=sensitivity)
+        asked = check_all_positive(epsilon=epsilon, sensitivity=sensitivity)
         scale = calibration.laplace_scale(**asked)
         self._fix(asked, scale, grid, lower, upper)
 
@@ -375,7 +375,7 @@ class GaussianMechanism(_Additive):
         lower: float | None = None,
         upper: float | None = None,
     ) -> None:
-        asked = positive(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
+        asked = check_all_positive(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
         scale = calibration.gaussian_scale(**asked)
         self._fix(asked, scale, grid, lower, upper)
 
@@ -402,7 +402,7 @@ class GaussianMechanism(_Additive):
         GaussianMechanism.for_rho(2.0, sensitivity=2.0)
         """
         self = cls.__new__(cls)
-        asked = positive(rho=rho, sensitivity=sensitivity)
+        asked = check_all_positive(rho=rho, sensitivity=sensitivity)
         scale = calibration.gaussian_scale_for_rho(**asked)
         self._fix(asked, scale, grid, lower, upper)
         return self
@@ -425,7 +425,7 @@ class GaussianMechanism(_Additive):
         GaussianMechanism.for_scale(3.0, sensitivity=1.0, grid=0.5)
         """
         self = cls.__new__(cls)
-        asked = positive(scale=scale, sensitivity=sensitivity)
+        asked = check_all_positive(scale=scale, sensitivity=sensitivity)
         self._fix(asked, asked["scale"], grid, lower, upper)
         return self
 

@@ -22,7 +22,7 @@ from dpnoise.core.arrays import Floats, Integers, NumPyInteger, check_rounding_m
 from dpnoise.core.entropy import WORD, EntropySource, Key, Words
 from dpnoise.core.errors import ArgumentError
 from dpnoise.core.kernel_table import first_stage, kernel_for_one, second_stage
-from dpnoise.core.parallel import Worker, cores, expand, first_words, run_in_parallel
+from dpnoise.core.parallel import Worker, cores, first_words, run_in_parallel, run_over_key_stream
 from dpnoise.noise.distributions import Distribution, Exponential, Gaussian, Gumbel, Laplace
 
 Rows = Iterator[
@@ -203,14 +203,14 @@ class _SecondStage:
     """The second stage of one thread: the same work for every chunk of the same size."""
 
     def __init__(
-        self, form: AdditiveForm, key: Key, longest: int, chunks: int, ratio: float
+        self, form: AdditiveForm, key: Key, chunk_elements: int, chunks: int, ratio: float
     ) -> None:
         self._form, self._key, self._chunks, self._ratio = form, key, chunks, ratio
         self._read = key.second_words(form.variates)
         self._draw = form.second_stage()
-        self._places = np.empty(longest + 1, dtype=np.int64)
-        self._blocks = np.empty(longest + 1, dtype=np.int64)
-        self._first = np.arange(slots_for(longest, chunks, ratio, form.width))
+        self._places = np.empty(chunk_elements + 1, dtype=np.int64)
+        self._blocks = np.empty(chunk_elements + 1, dtype=np.int64)
+        self._first = np.arange(slots_for(chunk_elements, chunks, ratio, form.width))
 
     def noise(self, words: Words, start: int, out: Floats) -> tuple[Words, Integers]:
         """Return second-stage noise for every NaN in `out`, padded to a fixed count, with slots."""
@@ -245,9 +245,9 @@ def release_floats(
     out = np.empty(values.shape)
     places = -(-values.size // form.width)
 
-    def prepare(longest: int) -> Worker:
+    def prepare(chunk_elements: int) -> Worker:
         check_rounding_mode()
-        second = _SecondStage(form, key, longest, -(-places // longest), scale / grid)
+        second = _SecondStage(form, key, chunk_elements, -(-places // chunk_elements), scale / grid)
 
         def work(words: Words, start: int, stop: int) -> None:
             here = slice(start * form.width, stop * form.width)
@@ -261,7 +261,7 @@ def release_floats(
         return work
 
     if places:
-        expand(key, form.variates, places, prepare, threads, _CHUNK_WORDS)
+        run_over_key_stream(key, form.variates, places, prepare, threads, _CHUNK_WORDS)
     return out
 
 
@@ -275,9 +275,9 @@ def release_cells(
     grid, ratio = float(1 << shift), math.ldexp(scale, -shift)
     places = -(-values.size // form.width)
 
-    def prepare(longest: int) -> Worker:
+    def prepare(chunk_elements: int) -> Worker:
         check_rounding_mode()
-        second = _SecondStage(form, key, longest, -(-places // longest), ratio)
+        second = _SecondStage(form, key, chunk_elements, -(-places // chunk_elements), ratio)
 
         def work(words: Words, start: int, stop: int) -> None:
             here = slice(start * form.width, stop * form.width)
@@ -295,7 +295,7 @@ def release_cells(
         return work
 
     if places:
-        expand(key, form.variates, places, prepare, threads, _CHUNK_WORDS)
+        run_over_key_stream(key, form.variates, places, prepare, threads, _CHUNK_WORDS)
     return out
 
 

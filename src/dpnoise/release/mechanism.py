@@ -100,6 +100,6 @@ class Mechanism:
         raise FrozenInstanceError(f"A mechanism is frozen: it keeps its {name}.")
 
 
-def positive(**arguments: object) -> dict[str, float]:
+def check_all_positive(**arguments: object) -> dict[str, float]:
     """Return the arguments by name, after checking that each is a finite float above zero."""
     return {name: check_positive(name, value) for name, value in arguments.items()}

@@ -122,7 +122,9 @@ def _ideal_law(
 ) -> Law:
     """Return the law of the ideal mechanism, rounded to the grid, in cells from -far to far."""
     points = grid * np.arange(-far, far + 1, dtype=np.float64)
-    return Law(points, laws.cells(distribution, (points[:-1] + grid / 2 - value) / scale))
+    return Law(
+        points, laws.cell_probabilities(distribution, (points[:-1] + grid / 2 - value) / scale)
+    )
 
 
 def _decided_law(
