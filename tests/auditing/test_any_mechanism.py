@@ -215,7 +215,7 @@ def test_next_to_an_event_that_chance_may_have_chosen_a_sure_one_is_counted(
         return np.array([event.hits for event, _ in proposed]) * n / 100_000
 
     monkeypatch.setattr(any_mechanism, "_tally_events", tally)
-    sizes = any_mechanism.Sizes(0, 0, 0, tuning=100_000, racing=100_000, final=1_000_000)
+    sizes = any_mechanism.Sizes(0, 0, 0, tuning=100_000, comparing=100_000, final=1_000_000)
     best, counts, _ = any_mechanism._compare_events(None, events, sizes, estimator)  # type: ignore[arg-type]
     assert [event.hits for event, _ in best] == [seen[i] for i in chosen]
     assert len(counts) == len(chosen)
@@ -601,7 +601,7 @@ def test_a_program_gets_frames_as_rows_and_columns_of_one_name_are_refused() -> 
 
 
 def test_a_line_that_is_not_json_is_reported() -> None:
-    with pytest.raises(TargetError, match="wrote a line that is no JSON"):
+    with pytest.raises(TargetError, match="wrote a line that is not JSON"):
         audit_bits([sys.executable, "-c", "print('}')"])
 
 

@@ -323,7 +323,7 @@ def test_no_pair_is_further_apart_than_the_sensitivity_even_if_the_target_rounds
         assert 0 < Fraction(value1) - Fraction(value0) <= Fraction(sensitivity)
         if 1e-4 < sensitivity < 50:
             assert (dtype(value0), dtype(value1)) == (value0, value1)
-    for value0, value1 in pairs_of_values(sensitivity, np.dtype(dtype), whole=True):
+    for value0, value1 in pairs_of_values(sensitivity, np.dtype(dtype), only_multiples=True):
         if 1e-4 < sensitivity < 50:
             assert value1 - value0 > 0.4 * sensitivity
 

@@ -87,7 +87,7 @@ def test_every_listed_form_can_be_drawn() -> None:
     rng = dpnoise.Generator()
     for distribution, _ in PEERS:
         for form in distribution.forms:
-            n = form.at_least(1)
+            n = form.smallest_supported(1)
             assert n is not None
             assert np.isfinite(rng.sample(distribution, size=10, form=form.name, variates=n)).all()
             assert f"variates={form.supported}" in repr(form)

@@ -15,7 +15,7 @@ KINDS = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
 
 def factor_of(gradients: Any, bound: float) -> Any:
-    return clipping.factors(clipping.squared_norms([gradients]), bound)
+    return clipping.clipping_factors(clipping.squared_norms([gradients]), bound)
 
 
 def clipped_sum(gradients: Any, factor: Any, bound: float) -> Any:
@@ -125,15 +125,15 @@ def test_the_kernels_have_the_norms_and_sums_of_the_processor_to_the_last_bit(
     shapes = [(17_000,), (3, 5), (1,), (1_024,), (8, 129), (0,)]
     gradients = [(torch.randn(2, *shape) * 3).to(kind) for shape in shapes]
     gradients[4] = gradients[4].mT.contiguous().mT  # Its rows are not contiguous.
-    rows = [clipping._flat(each).to(device) for each in gradients]
+    rows = [clipping._as_rows(each).to(device) for each in gradients]
     tiles = clipping.tile_sums(gradients)
     device_tiles = triton_clipping.ordered_sums(rows, squares=True)
     assert torch.equal(device_tiles.cpu(), tiles)
-    total = clipping.fold_tiles(tiles)
+    total = clipping.add_tiles(tiles)
     assert torch.equal(
         triton_clipping.ordered_sums([device_tiles], squares=False)[:, 0].cpu(), total
     )
-    factor = clipping.factors(total, 0.7)
+    factor = clipping.clipping_factors(total, 0.7)
     sums = triton_clipping.clipped_sums(rows, factor.to(device), clipping.step_for(0.7))
     expected = clipping.clipped_sums(gradients, factor, 0.7)
     for device_sum, cpu_sum in zip(sums, expected, strict=True):

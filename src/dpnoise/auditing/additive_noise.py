@@ -29,7 +29,7 @@ from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.attacks.generic import exponents
 from dpnoise.auditing.calls import affordable_budget, draw_fresh, with_time_limit
 from dpnoise.auditing.counting import (
-    ERROR,
+    FALSE_ALARM_RATE,
     LEARNED,
     Candidate,
     ceiling,
@@ -41,7 +41,7 @@ from dpnoise.auditing.counting import (
 )
 from dpnoise.auditing.learned.events import propose_events
 from dpnoise.auditing.learned.expected_bounds import best_proposals
-from dpnoise.auditing.neighbours import SEARCH_RELEASES, pairs_of_values, search
+from dpnoise.auditing.neighbours import SEARCH_RELEASES, pairs_of_values, search_pairs
 from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.processes import observations
 from dpnoise.auditing.report import Finding, Report
@@ -121,7 +121,7 @@ def audit_added_noise(target: object, options: AuditOptions) -> Report:
         again=plan.rechoosing_size,
         final=final,
         last=TUNING.noise_events_counted,
-        error=ERROR,
+        error=FALSE_ALARM_RATE,
     )
     return options.report(
         target,
@@ -162,14 +162,14 @@ def _pairs_and_budget(
     pairs = user_pairs = options.value_pairs
     if not user_pairs:
         dtype = timed_target(0.0, 1).dtype
-        pairs = pairs_of_values(options.sensitivity, dtype, whole=options.whole)
+        pairs = pairs_of_values(options.sensitivity, dtype, only_multiples=options.whole)
     default = TUNING.noise_budget
     budget = options.budget or affordable_budget(lambda n: timed_target(pairs[0][0], n), default)
     enough = (budget or default) >= TUNING.least_budget_per_search * SEARCH_RELEASES
     if user_pairs or not may_search or not enough:
         return pairs, budget, 0
     dtype = timed_target(0.0, 1).dtype
-    odd_pairs = search(timed_target, options.sensitivity, dtype, whole=options.whole)
+    odd_pairs = search_pairs(timed_target, options.sensitivity, dtype, only_multiples=options.whole)
     return pairs + [pair for pair in odd_pairs if pair not in pairs], budget, SEARCH_RELEASES
 
 

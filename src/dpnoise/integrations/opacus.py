@@ -79,10 +79,10 @@ class _SecureNoise:
         """Release float64 tensors, with one call for each device, and keep their shapes."""
         mechanism = GaussianMechanism.for_scale(self._scale(), sensitivity=self.sensitivity)
         released: dict[int, torch.Tensor] = {}
-        for places in clipping.places_by_device(sums):
-            flat = torch.cat([sums[index].reshape(-1) for index in places])
-            parts = mechanism.release(flat).split([sums[index].numel() for index in places])
-            released.update(zip(places, parts, strict=True))
+        for indices in clipping.indices_by_device(sums):
+            flat = torch.cat([sums[index].reshape(-1) for index in indices])
+            pieces = mechanism.release(flat).split([sums[index].numel() for index in indices])
+            released.update(zip(indices, pieces, strict=True))
         return [released[index].reshape(total.shape) for index, total in enumerate(sums)]
 
     def _store_gradients(self, released: list[torch.Tensor]) -> None:
@@ -121,7 +121,7 @@ class _FlatClipping(_SecureNoise):
         return self._clip_to(self.max_grad_norm, gradients)
 
     def _clip_to(self, bound: float, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
-        factor = clipping.factors(clipping.squared_norms(gradients), bound)
+        factor = clipping.clipping_factors(clipping.squared_norms(gradients), bound)
         self._count_unclipped(factor)
         return clipping.clipped_sums(gradients, factor, bound)
 
@@ -189,11 +189,11 @@ class _GhostClipping(_SecureNoise):
         self.original_optimizer.zero_grad()
         ordered = self._order_layers(layers)
         tiles = clipping.layer_tile_sums(ordered)
-        squares = clipping.fold_tiles(*tiles)
-        factor = clipping.factors(squares, self.max_grad_norm)
+        squares = clipping.add_tiles(*tiles)
+        factor = clipping.clipping_factors(squares, self.max_grad_norm)
         if self.next_bound is not None:
             self._adapt(self.next_bound, factor)
-            factor = clipping.factors(squares, self.max_grad_norm)
+            factor = clipping.clipping_factors(squares, self.max_grad_norm)
         sums = clipping.clipped_layer_sums(ordered, tiles, factor, self.max_grad_norm)
         self._clipped = len(factor), sums
 
@@ -441,8 +441,8 @@ class SecurePrivacyEngineAdaptiveClipping(SecurePrivacyEngine):
         clipbound_learning_rate: float = 0.2,
         **_: float,
     ) -> None:
-        least, most = map(clipping.check_clipping_bound, (min_clipbound, max_clipbound))
-        if least > most:
+        smallest, largest = map(clipping.check_clipping_bound, (min_clipbound, max_clipbound))
+        if smallest > largest:
             reject("min_clipbound", min_clipbound, f"be at most max_clipbound={max_clipbound}")
         size = optimizer.expected_batch_size * optimizer.process_count
         # The count is released with scale size / 20, and twice that must exceed the multiplier.
@@ -455,6 +455,6 @@ class SecurePrivacyEngineAdaptiveClipping(SecurePrivacyEngine):
         def next_bound(bound: float, fraction: float) -> float:
             excess = fraction - float(target_unclipped_quantile)
             adapted = float(bound) * math.exp(-float(clipbound_learning_rate) * excess)
-            return min(max(adapted, least), most)
+            return min(max(adapted, smallest), largest)
 
         optimizer.next_bound = next_bound

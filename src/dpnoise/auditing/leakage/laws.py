@@ -296,7 +296,7 @@ def _check_size(
     form: str, variates: int, precision: int, fmt: Format, most_bits: int
 ) -> tuple[int, int]:
     """Return n and p, or raise if p is too large for the format or for an enumeration."""
-    _, n = forms.choose([_FORMS[form]], form, variates, at_least=1)
+    _, n = forms.choose_form([_FORMS[form]], form, variates, at_least=1)
     p = check_integer("precision", precision, least=1, most=fmt.digits)
     if n * p > most_bits:
         reject("precision", p, f"be at most {most_bits // n} for {n} uniforms")
