@@ -40,7 +40,7 @@ def with_side_channel_checks() -> None:
 def _no_looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip these checks, except in tests that use `with_side_channel_checks`."""
     if "with_side_channel_checks" not in request.fixturenames:
-        monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
+        monkeypatch.setattr(additive_noise, "run_side_channel_checks", lambda *_: [])
 
 
 def textbook(value: float, n: int) -> Floats:
@@ -381,7 +381,7 @@ def test_progress_goes_from_0_to_1() -> None:
 
 def test_looks_at_a_generator_are_separate_from_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     alarming = Observation("forked", found=True, words="All children drew the same.")
-    monkeypatch.setattr(additive_noise, "observations", lambda *_: [alarming])
+    monkeypatch.setattr(additive_noise, "run_side_channel_checks", lambda *_: [alarming])
     report = run_audit(lambda _, n: np.zeros(n))
     assert report.observations == [alarming]
     assert (report.epsilon_lower, report.broken) == (0.0, False)

@@ -23,7 +23,7 @@ from dpnoise.auditing.processes import (
     check_restarts,
     check_stored_noise,
     check_timing,
-    program_of,
+    release_program,
 )
 from dpnoise.auditing.targets import Target, make_target, wrap
 from dpnoise.core.safe_text import percent_beside
@@ -127,7 +127,7 @@ def test_a_fixed_seed_repeats_its_noise_after_a_restart() -> None:
 
 def test_a_fresh_seed_does_not() -> None:
     for name in sample_cases(["numpy.laplace", "dpnoise.release"], 1):
-        assert not check_restarts(program_of(name)).found, name
+        assert not check_restarts(release_program(name)).found, name
 
 
 def test_a_program_that_fails_or_hangs_is_reported() -> None:

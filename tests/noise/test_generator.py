@@ -138,7 +138,7 @@ def test_result_does_not_depend_on_chunks_or_threads(
 def test_security_bits_and_precision_choose_the_variates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Section 5.3 of the paper, rounded up to a number that each sampler supports."""
     variates: list[int] = []
-    monkeypatch.setattr(generator, "expand", lambda _key, n, *_: variates.append(n))
+    monkeypatch.setattr(generator, "run_over_key_stream", lambda _key, n, *_: variates.append(n))
     for bits in (128, 192, 256):
         for dtype in ("float64", "float32", "float16"):
             rng = dpnoise.Generator(security_bits=bits)

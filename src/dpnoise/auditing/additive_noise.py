@@ -43,7 +43,7 @@ from dpnoise.auditing.learned.events import propose_events
 from dpnoise.auditing.learned.expected_bounds import best_proposals
 from dpnoise.auditing.neighbours import SEARCH_RELEASES, pairs_of_values, search_pairs
 from dpnoise.auditing.options import AuditOptions
-from dpnoise.auditing.processes import observations
+from dpnoise.auditing.processes import run_side_channel_checks
 from dpnoise.auditing.report import Finding, Report
 from dpnoise.auditing.targets.target import Releases, Target, TargetError
 from dpnoise.auditing.tuning import TUNING
@@ -132,7 +132,7 @@ def audit_added_noise(target: object, options: AuditOptions) -> Report:
         scale=resolved.scale,
         sensitivity=options.sensitivity,
         findings=findings,
-        observations=observations(target, resolved, timed_target, options.time_limit),
+        observations=run_side_channel_checks(target, resolved, timed_target, options.time_limit),
         skipped=skipped,
         pairs=list(pairs),
         method=method,

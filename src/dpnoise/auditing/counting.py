@@ -165,7 +165,7 @@ def certify(
     """Return the finding that an event's counts certify; `tossed`: a coin divided the trials."""
     claim, (at0, at1), k = options.claim, candidate.counts, candidate.event.releases
     by_ratio = tossed and claim.is_ratio and k == 1
-    limit_error = error * (1 - certified_bounds.TOSSED if by_ratio else 1) / 2
+    limit_error = error * (1 - certified_bounds.RATIO_ERROR_SHARE if by_ratio else 1) / 2
     low = certified_bounds.lower_limit(at0.hits, at0.trials, limit_error)
     high = certified_bounds.upper_limit(at1.hits, at1.trials, limit_error)
     certified = claim.certified_bound(low, high, k)

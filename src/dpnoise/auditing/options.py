@@ -12,7 +12,7 @@ from dpnoise.auditing.attacks.base import Attack, ignore_progress
 from dpnoise.auditing.attacks.certified_bounds import EPSILON, Claim, claim_of, gaussian_claim
 from dpnoise.auditing.neighbours import ROWS, WHOLE, check_pairs
 from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
-from dpnoise.auditing.report import Finding, Report, versions
+from dpnoise.auditing.report import Finding, Report, collect_versions
 from dpnoise.auditing.targets.target import installed_version
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.auditing.wording import format_value
@@ -146,7 +146,7 @@ class AuditOptions:
             confidence=self.confidence,
             seconds=time.perf_counter() - started,
             command=self.command(target, name),
-            versions=versions(package, version),
+            collect_versions=collect_versions(package, version),
             **results,
         )
 

@@ -10,7 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dpnoise.auditing.wording import bound_text, duration, format_value, percent, used_as_if
+from dpnoise.auditing.wording import (
+    bound_text,
+    format_duration,
+    format_percent,
+    format_value,
+    used_as_if,
+)
 from dpnoise.core import html
 from dpnoise.core.safe_text import shorten
 
@@ -177,7 +183,7 @@ def _state(result: Data) -> str:
 
 
 def _format_count(hits: int, trials: int) -> str:
-    return f"{hits:,} of {trials:,} ({percent(hits, trials)})"
+    return f"{hits:,} of {trials:,} ({format_percent(hits, trials)})"
 
 
 def _format_times(hits: int) -> str:
@@ -186,7 +192,7 @@ def _format_times(hits: int) -> str:
 
 # Functions that the templates format numbers with.
 _WORDING: Final = {
-    "at_least": bound_text, "duration": duration, "number": format_value, "times": _format_times,
+    "at_least": bound_text, "duration": format_duration, "number": format_value, "times": _format_times,
     "used_as_if": used_as_if,
 }  # fmt: skip
 

@@ -183,7 +183,7 @@ def _work_and_answer(work: Callable[[Callable[..., None]], object], pipe: Connec
     pipe.send(answer)
 
 
-def program_of(name: str, value: float = 0.0, n: int = 64) -> str:
+def release_program(name: str, value: float = 0.0, n: int = 64) -> str:
     """Return a Python program that prints releases of a target: a name, or module:attribute."""
     target = f"targets.resolve({name!r}, 1.0, {0.0 if ':' in name else 1e-6}, 1.0)"
     return f"from dpnoise.auditing import targets; print({target}({value!r}, {n}).tolist())"
@@ -392,7 +392,7 @@ _CHECKS: Final = (
         "generators with a fixed seed",
         "known since seeds; measured here",
         "numpy.laplace",
-        lambda target: check_restarts(program_of(target.name)),
+        lambda target: check_restarts(release_program(target.name)),
     ),
     SideChannelCheck(
         "timed",
@@ -412,7 +412,7 @@ _CHECKS: Final = (
 SIDE_CHANNEL_CHECKS: Final = {check.name: check for check in _CHECKS}
 
 
-def observations(
+def run_side_channel_checks(
     argument: object, target: Target, limited: Target, time_limit: float
 ) -> list[Observation]:
     """Run the side-channel checks, which certify nothing: state, forks, restarts and time.
@@ -431,7 +431,7 @@ def observations(
         partial(check_forks, target, timeout_s=min(time_limit, _FORK_SECONDS)),
     ]
     if isinstance(argument, str):
-        program = program_of(argument)
+        program = release_program(argument)
         checks.append(partial(check_restarts, program, timeout_s=time_limit))
     return [_check_safely(check) for check in checks]
 

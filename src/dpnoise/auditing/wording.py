@@ -59,7 +59,7 @@ def curve_words(points: Sequence[Sequence[float]]) -> str:
     return f"delta, by epsilon, is at least {', '.join(parts)}"
 
 
-def percent(hits: int, trials: int) -> str:
+def format_percent(hits: int, trials: int) -> str:
     """Format a fraction with three digits, and as 0% or 100% only if it is exactly that.
 
     >>> percent(3723, 20_000), percent(0, 20_000), percent(19_999, 20_000)
@@ -70,7 +70,7 @@ def percent(hits: int, trials: int) -> str:
     return f"{100 * hits / trials:.3g}%"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a time in minutes and seconds.
 
     >>> duration(3.21), duration(200)

@@ -87,7 +87,7 @@ def explain_positions(method: Callable[_Parameters, _Result]) -> Callable[_Param
     name = method.__name__
 
     @wraps(method)
-    def checked(*arguments: _Parameters.args, **options: _Parameters.kwargs) -> _Result:
+    def wrapper(*arguments: _Parameters.args, **options: _Parameters.kwargs) -> _Result:
         if len(arguments) > most:
             raise ArgumentTypeError(
                 f"{name} takes arguments by name, as in {name}({by_name}): by position, NumPy's "
@@ -95,7 +95,7 @@ def explain_positions(method: Callable[_Parameters, _Result]) -> Callable[_Param
             )
         return method(*arguments, **options)
 
-    return checked
+    return wrapper
 
 
 class _NoSeed:

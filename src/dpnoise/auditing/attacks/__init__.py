@@ -24,7 +24,7 @@ __all__ = [
     "MersenneTwister",
     "Mironov",
     "Precision",
-    "Sensitivity",
+    "SensitivityAttack",
     "Tabulated",
     "Threshold",
     "Ziggurat",

@@ -23,9 +23,9 @@ from dpnoise.auditing.attacks.base import (
     Attack,
     Event,
     Progress,
-    beyond,
     ignore_progress,
     impossible_event,
+    threshold_event,
 )
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.errors import check_integer
@@ -177,4 +177,4 @@ class SensitivityAttack(Attack):
         middle = (median0 + median1) / 2
         if median0 == median1:
             return impossible_event(f"both medians are {middle:g}")
-        return beyond(middle, above=median0 > median1)
+        return threshold_event(middle, above=median0 > median1)

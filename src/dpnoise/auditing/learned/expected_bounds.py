@@ -328,7 +328,7 @@ def describe_ranges(
     `inside` says which cells do. A code is described by its text. `may_be_missing`: some outputs
     do not have the number.
 
-    >>> ranges(np.array([1.0, np.nextafter(1.0, 2.0), 5.0, np.inf]),
+    >>> describe_ranges(np.array([1.0, np.nextafter(1.0, 2.0), 5.0, np.inf]),
     ...        np.array([False, True, False, True, False]))
     '1 or at least 5'
     """

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.generic import patterns
+from dpnoise.auditing.attacks.generic import bit_patterns
 from dpnoise.auditing.learned.scores import find_cells, tail_shares
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats, Integers
@@ -112,7 +112,7 @@ def _bit_views(x: Floats, j: int, name: str) -> list[View]:
         return [View(f"{name} modulo 2", CODES, lambda block: np.mod(block.rows[:, j], 2.0))]
     views = [
         View(f"the sign and the first and last bit of {name}", CODES,
-             lambda block: patterns(block.rows[:, j]).astype(np.float64), coded=True)
+             lambda block: bit_patterns(block.rows[:, j]).astype(np.float64), coded=True)
     ]  # fmt: skip
     if len(np.unique(np.mod(known, 1.0))) <= TUNING.fraction_values:
         fraction = View(f"the fraction of {name}", CODES, lambda block: np.mod(block.rows[:, j], 1))
