@@ -146,7 +146,7 @@ class AuditOptions:
             confidence=self.confidence,
             seconds=time.perf_counter() - started,
             command=self.command(target, name),
-            collect_versions=collect_versions(package, version),
+            versions=collect_versions(package, version),
             **results,
         )
 

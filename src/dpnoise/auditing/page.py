@@ -192,8 +192,8 @@ def _format_times(hits: int) -> str:
 
 # Functions that the templates format numbers with.
 _WORDING: Final = {
-    "at_least": bound_text, "duration": format_duration, "number": format_value, "times": _format_times,
-    "used_as_if": used_as_if,
+    "at_least": bound_text, "duration": format_duration, "number": format_value,
+    "times": _format_times, "used_as_if": used_as_if,
 }  # fmt: skip
 
 

@@ -202,7 +202,8 @@ class Report:
         lines += [f"certified curve: {words}" for words in [curve_words(self.curve)] if words]
         lines.append(
             f"confidence {self.confidence:g}, {self.releases:,} releases, of which nothing above "
-            f"{self.kind} {bound_text(self.ceiling)} can be certified; {format_duration(self.seconds)}"
+            f"{self.kind} {bound_text(self.ceiling)} can be certified; "
+            f"{format_duration(self.seconds)}"
         )
         lines.append(f"again: {self.command}")
         return "\n".join(lines)

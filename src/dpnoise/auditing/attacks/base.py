@@ -154,7 +154,8 @@ def best_exclusion_event(
 ) -> Event:
     """Return the event that value0 is possible and value1 is not, by the model that fits best.
 
-    A model has the arguments of `exclusion_event`: words, possible, and for groups grouped and releases.
+    A model has arguments of `exclusion_event`: words and possible, then grouped and releases if it
+    is about groups of releases.
     """
     events = [
         exclusion_event(words, possible, value0, value1, *groups)

@@ -255,7 +255,8 @@ def count_above_and_below(
 ) -> tuple[list[Floats], list[Floats]]:
     """Return the counts of scores above and below each cut, at either data set.
 
-    >>> count_above_and_below(np.array([2.0]), np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0]), np.zeros(3))
+    >>> score, count0 = np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0])
+    >>> count_above_and_below(np.array([2.0]), score, count0, np.zeros(3))
     ([array([4.]), array([0.])], [array([1.]), array([0.])])
     """
     edges = _edges(cuts)
