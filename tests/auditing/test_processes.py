@@ -26,7 +26,7 @@ from dpnoise.auditing.processes import (
     release_program,
 )
 from dpnoise.auditing.targets import Target, make_target, wrap
-from dpnoise.core.safe_text import percent_beside
+from dpnoise.core.safe_text import format_percent_near_limit
 
 Floats = NDArray[np.float64]
 
@@ -329,7 +329,7 @@ def test_the_uniforms_that_a_call_draws_show_which_sampler_keeps_a_gaussian(
 
 @pytest.mark.parametrize("share", [0.59996, 0.6, 0.60004, 0.98])
 def test_no_share_is_shown_on_the_other_side_of_its_threshold(share: float) -> None:
-    shown = float(percent_beside(share, PHASE).removesuffix("%")) / 100
+    shown = float(format_percent_near_limit(share, PHASE).removesuffix("%")) / 100
     assert (shown > PHASE, shown < PHASE) == (share > PHASE, share < PHASE)
 
 

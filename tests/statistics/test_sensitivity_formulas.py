@@ -108,7 +108,7 @@ def test_a_row_has_its_part_of_epsilon_in_a_selection_rounded_down(
 ) -> None:
     """One of m rows has epsilon/m, or epsilon/(2 m) if another person can replace the first."""
     for replaced, parts in ((False, rows), (True, 2 * rows)):
-        part = ContributionBounds(rows=rows, replace=replaced).part_of_selection(epsilon)
+        part = ContributionBounds(rows=rows, replace=replaced).row_epsilon(epsilon)
         above = math.nextafter(part, math.inf)
         assert Fraction(part) * parts <= Fraction(epsilon) < Fraction(above) * parts
 

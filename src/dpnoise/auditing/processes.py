@@ -28,7 +28,7 @@ from dpnoise.auditing.targets.adapters import ReleaseFunction
 from dpnoise.auditing.targets.target import Releases, Target, TargetError, make_target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import DpnoiseError, check_integer
-from dpnoise.core.safe_text import percent_beside
+from dpnoise.core.safe_text import format_percent_near_limit
 
 Clock = Callable[[], int]
 Times = NDArray[np.int64]
@@ -302,8 +302,9 @@ def check_stored_noise(
     found = measured["p_value"] < FALSE_ALARM and least > PHASE >= control
     words = (
         f"Every other release {'is' if found else 'was not seen to be'} slower: the time tells the "
-        f"two kinds apart in {percent_beside(least, PHASE)} of the cases in the worst of "
-        f"{_REPEATS} repeats, and those of a control in {percent_beside(control, PHASE)}."
+        f"two kinds apart in {format_percent_near_limit(least, PHASE)} of the cases in the worst "
+        f"of {_REPEATS} repeats, and those of a control in "
+        f"{format_percent_near_limit(control, PHASE)}."
     )
     return Observation("phased", found, words, measured)
 

@@ -93,7 +93,7 @@ def run_over_key_stream(
     if threads is None:
         threads = min(cores(), count * variates // _WORDS_WORTH_A_THREAD)
     spans = _split_into_spans(count, chunk_elements, threads)
-    if len(spans) > 1 and key.is_wide(chunk_elements * variates):
+    if len(spans) > 1 and key.uses_gcm(chunk_elements * variates):
         # The stream from word 0 is twice as fast as others, so two threads share it.
         both = _Reader(key, variates, (spans[0][0], spans[1][1]), chunk_elements)
         readers = [

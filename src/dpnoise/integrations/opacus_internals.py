@@ -90,12 +90,12 @@ class LayerRecorder:
             batch_first=batch_first,
         )
         layer = self.kept.setdefault(module, Layer(module, module.max_batch_len, []))
-        layer.uses.append(self._part(module, activations, backprops))
+        layer.uses.append(self._gradient_function(module, activations, backprops))
         _count_down(module)
         if not module.activations and hasattr(module, "max_batch_len"):
             del module.max_batch_len
 
-    def _part(
+    def _gradient_function(
         self, module: torch.nn.Module, activations: list[torch.Tensor], backprops: torch.Tensor
     ) -> GradientFunction:
         """Return a function that computes the gradients of a run of samples."""

@@ -33,7 +33,7 @@ from dpnoise.core.errors import (
     reject,
     scrub_traceback,
 )
-from dpnoise.core.kernel_table import import_whole
+from dpnoise.core.kernel_table import import_uninterrupted
 from dpnoise.noise.distributions import Gaussian, Laplace
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, containers, exact
@@ -157,7 +157,7 @@ class _Additive(Mechanism):
             return self._release_array(numeric_array(array), rng)
 
         task = TensorTask(self._form, self.scale, self.grid, self._float_bounds, release_array)
-        return import_whole(containers.import_tensor_release)(task, value, rng)
+        return import_uninterrupted(containers.import_tensor_release)(task, value, rng)
 
     def _release_float(self, value: float, rng: Generator, dtype: DType = _FLOAT64) -> float:
         if not math.isfinite(value):

@@ -183,7 +183,7 @@ class ContributionBounds:
             return float_up(Fraction(self.groups * change.alone))
         changes = (
             both * change.swapped + 2 * (self.groups - both) * change.alone
-            for both in self._in_both
+            for both in self._shared_groups
         )
         return float_up(Fraction(max(changes)))
 
@@ -194,20 +194,20 @@ class ContributionBounds:
             return root_up(self.groups * alone)
         changes = (
             both * change.swapped_squared + 2 * (self.groups - both) * alone
-            for both in self._in_both
+            for both in self._shared_groups
         )
         return root_up(max(changes))
 
-    def part_of_selection(self, epsilon: float) -> float:
-        """Return the epsilon of one row in a group where one person may cost `epsilon`.
+    def row_epsilon(self, epsilon: float) -> float:
+        """Return the epsilon that one row may cost in a group, if one person may cost `epsilon`.
 
         All rows of a person move a score together, twice as far if another person replaces them.
         """
         return quotient_down(epsilon, self.rows * (2 if self.replace else 1))
 
     @property
-    def _in_both(self) -> tuple[int, int]:
-        """The least and the most groups that a person can share with their replacement."""
+    def _shared_groups(self) -> tuple[int, int]:
+        """The smallest and largest number of groups that a person shares with their replacement."""
         return max(0, 2 * self.groups - self.all_groups), self.groups
 
 

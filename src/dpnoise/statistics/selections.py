@@ -73,7 +73,7 @@ class Quantiles(LossMixin):
         self.bounds = Bounds.of_cells(lower, upper, grid)
         self.contribution, self.epsilon_of_row = (
             contribution,
-            contribution.part_of_selection(loss.amount),
+            contribution.row_epsilon(loss.amount),
         )
         parts = self.epsilon_of_row / 2 if interval else self.epsilon_of_row
         self._epsilon_here, self._epsilon_ends = parts, quotient_down(parts, len(self.places))

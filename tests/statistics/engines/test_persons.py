@@ -161,11 +161,11 @@ def test_every_group_is_chosen_with_the_same_probability() -> None:
         params={"first": first, "many": persons_there},
     )
     names = persons.Names(["person0"], ["key0"], [], [])
-    single = persons.chosen_groups(persons.InDuckDB(rows), 1, names).relation
+    single = persons.choose_groups(persons.InDuckDB(rows), 1, names).relation
     seen = single.aggregate("key0, count(*) AS n", "key0").fetchnumpy()["n"]
     assert (seen.size, seen.sum()) == (10, persons_there)
     check_limit(float(stats.chisquare(seen).pvalue))
-    double = persons.chosen_groups(persons.InDuckDB(rows), 2, names).relation
+    double = persons.choose_groups(persons.InDuckDB(rows), 2, names).relation
     pairs = double.aggregate("person0, string_agg(key0, '' ORDER BY key0) AS pair", "person0")
     seen = pairs.aggregate("pair, count(*) AS n", "pair").fetchnumpy()["n"]
     assert (seen.size, seen.sum()) == (45, persons_there)

@@ -141,7 +141,7 @@ def _locate_error(error: RowError, source: RowSource) -> RowError:
     groups = {grouping.column: grouping.keys for grouping in error.plan.by}
     for path in source.paths if source.is_repeatable else ():
         columns = source.columns(asked_columns(error.plan), groups, numbered=path)
-        row = frames.first_wrong_row(error, columns)
+        row = frames.find_first_wrong_row(error, columns)
         if row is not None:
             of_file = f" of {path}" if len(source.paths) > 1 else ""
             header = " (the header not counted)" if source.has_header else ""
