@@ -96,7 +96,7 @@ def test_sensitivities_are_those_of_the_proofs() -> None:
     # With bounds far apart, the worst neighbour is in the same groups; with counts, in others.
     assert other.l2(PersonChange.of_number(30, 50)) == root_up(4 * 50**2)
     assert other.l2(PersonChange.of_number(30, 30)) == root_up(8 * 30**2)
-    assert other.l2(PersonChange.of_parts(30)) == root_up(8 * 30**2)
+    assert other.l2(PersonChange.of_sums(30)) == root_up(8 * 30**2)
     single = ContributionBounds(
         groups=1, rows=3, replace=True, all_groups=1
     )  # Only one group exists.
@@ -104,7 +104,7 @@ def test_sensitivities_are_those_of_the_proofs() -> None:
         3,
         3,
     )
-    assert single.l1(PersonChange.of_parts(3)) == 6
+    assert single.l1(PersonChange.of_sums(3)) == 6
 
 
 @given(st.integers(1, 2**300))

@@ -105,7 +105,8 @@ def flag_feasible_layers(
     Examples
     --------
     >>> rng = np.random.default_rng()
-    >>> bool(feasible(rng.normal(3.0, 2.0, size=100), value=3.0, scale=2.0).all())
+    >>> releases = rng.normal(3.0, 2.0, size=100)
+    >>> bool(flag_feasible_layers(releases, value=3.0, scale=2.0).all())
     True
     """
     check_choice("table", table, _TABLES)
