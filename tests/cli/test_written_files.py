@@ -67,7 +67,7 @@ def _small_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(additive_noise, "run_side_channel_checks", lambda *_: [])
     monkeypatch.setattr(summary, "leakage_table", lambda *_: [])
     monkeypatch.setattr(summary, "release_table", lambda *_: [])
-    monkeypatch.setattr(summary, "plot", lambda *parts: parts[-1].write_bytes(b"drawn"))
+    monkeypatch.setattr(summary, "plot_leakage", lambda *parts: parts[-1].write_bytes(b"drawn"))
 
 
 # A command with an option that writes a file, and the ending of the file's name.

@@ -31,8 +31,9 @@ MOST_BITS: Final = 24
 # Most bits of two summands whose sums can be counted in a histogram.
 _MOST_SUMMED_BITS: Final = 32
 _LARGEST_HISTOGRAM: Final = 2**20  # Cells up to which a histogram is worth its memory.
-_CHUNK: Final = 2**17  # Outputs that a thread computes at once: their words fit in a cache.
-_ROWS: Final = 64  # Values of one law that a thread adds to all of the other, to share the work.
+_CHUNK: Final = 2**17  # Outputs that a thread computes at once, so that memory stays bounded.
+# Values of one law that are added to the other at a time. Small blocks divide the work evenly.
+_ROWS: Final = 64
 _UNIFORMS_IN_TWO_PAIRS: Final = 4
 _MOST_EPSILON: Final = 700.0  # Above this, e^epsilon overflows float64.
 
