@@ -16,7 +16,7 @@ from support.alarms import LONG
 import dpnoise
 from dpnoise import auditing
 from dpnoise.auditing import additive_noise, any_mechanism, targets
-from dpnoise.auditing.processes import check_restarts, program_of
+from dpnoise.auditing.processes import check_restarts, release_program
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import Target, TargetError
 from dpnoise.auditing.targets.target import _kill_session
@@ -44,7 +44,7 @@ for line in sys.stdin:
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip the side-channel checks."""
-    monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
+    monkeypatch.setattr(additive_noise, "run_side_channel_checks", lambda *_: [])
 
 
 def textbook(value: float, n: int) -> Floats:
@@ -103,7 +103,7 @@ def test_a_module_of_the_current_folder_hides_no_other(
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     target = targets.resolve("imports_another:release", 1.0, 0.0, 1.0)
     assert target(0.0, 3).shape == (3,)
-    assert not check_restarts(program_of("imports_another:release")).found
+    assert not check_restarts(release_program("imports_another:release")).found
     assert not (tmp_path / "marker").exists()
     with pytest.raises(TargetError, match=r"no attribute 'release' \(colorsys is .*colorsys\.py\)"):
         targets.resolve("colorsys:release", 1.0, 0.0, 1.0)

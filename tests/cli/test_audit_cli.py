@@ -42,7 +42,7 @@ def _one_observation(monkeypatch: pytest.MonkeyPatch) -> None:
     observation = Observation(
         "forked", found=True, words="All 3 children drew the same 64 releases."
     )
-    monkeypatch.setattr(additive_noise, "observations", lambda *_: [observation])
+    monkeypatch.setattr(additive_noise, "run_side_channel_checks", lambda *_: [observation])
 
 
 def test_a_delta_that_is_not_given_is_asked_for_by_its_option(

@@ -298,13 +298,17 @@ def test_two_columns_that_are_discovered_share_the_delta_that_is_set_aside(mecha
     question = Question(["count"], by=("city", "sex"))
     request = person_request(question, delta=1e-3, mechanism=mechanism, groups=groups)
     chances = [
-        discovery_threshold._chance(discovery.noise.mechanism, discovery.threshold, 2, 128)
+        discovery_threshold._any_shown_probability(
+            discovery.noise.mechanism, discovery.threshold, 2, 128
+        )
         for discovery in request.discoveries()
     ]
     assert len(chances) == 2
     assert sum(chances) <= request.prices.aside  # Balls compare as certain.
     nearly = [
-        discovery_threshold._chance(discovery.noise.mechanism, discovery.threshold - 1, 2, 128)
+        discovery_threshold._any_shown_probability(
+            discovery.noise.mechanism, discovery.threshold - 1, 2, 128
+        )
         for discovery in request.discoveries()
     ]
     assert sum(nearly) > request.prices.aside

@@ -315,11 +315,11 @@ def test_both_margins_are_shown_and_named(
         ('by = ["city", "sex"]', 'by = ["town"]', "groups of 'town' must be declared"),
         ('["cork", "dublin"]', '["cork", 1]', "of one kind"),
         ('["cork", "dublin"]', '["cork", "cork"]', "not repeat a group"),
-        ("sexes.txt", "none.txt", "There is no file none.txt"),
+        ("sexes.txt", "none.txt", "no file none.txt"),
         ("[groups]", "[groups", "is not TOML"),
         ("[[publish]]", "[publish]", "is not TOML"),
         ('column = "income"', 'column = "pay"', "has no column 'pay'"),
-        ('source = "people.csv"', 'source = "none.csv"', "There is no file none.csv"),
+        ('source = "people.csv"', 'source = "none.csv"', "no file none.csv"),
         ('source = "people.csv"', "", "Say which data"),
     ],
 )
@@ -394,7 +394,7 @@ def test_a_request_describes_its_source(capsys: pytest.CaptureFixture[str]) -> N
             '[source]\npath = "postgresql://me:word@host/db"\ntable = "t"',
             "must not contain a password",
         ),
-        ('[source]\npath = "none-*.csv"', "There is no file none-*.csv"),
+        ('[source]\npath = "none-*.csv"', "no file none-*.csv"),
     ],
 )
 def test_a_source_that_cannot_be_is_one_line_before_noise(
@@ -435,7 +435,7 @@ def test_the_command_takes_several_files_patterns_and_dialects(
     for arguments, words in [
         (["a.csv", "t.parquet"], "files must have one format"),
         (["a.csv", "c.txt"], "has other columns than"),
-        (["none-*.csv"], "There is no file none-*.csv"),
+        (["none-*.csv"], "no file none-*.csv"),
         (["a.csv", "b.csv", "--output", "b.csv"], "is the data"),
         (["--decimal", ","], "--decimal is about data of yours"),
         (["a.csv", "r.toml"], "Give one request, and its data by --source"),

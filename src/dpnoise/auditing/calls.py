@@ -1,4 +1,4 @@
-"""Calls of an audit's target: with a time limit, in parts that fit it, and for fresh releases."""
+"""Calls of an audit's target, with a time limit, and of sizes that fit the limit."""
 
 import math
 import os
@@ -57,12 +57,12 @@ class Pace:
         """Return the seconds per release, without the time that every call takes."""
         if not self._calls:
             return 0.0
-        least, most = min(self._calls), max(self._calls)
-        if least == most:
-            return self._calls[least] / least
-        return max(0.0, self._calls[most] - self._calls[least]) / (most - least)
+        few, many = min(self._calls), max(self._calls)
+        if few == many:
+            return self._calls[few] / few
+        return max(0.0, self._calls[many] - self._calls[few]) / (many - few)
 
-    def parts(self, n: int, most: int | None = None) -> Iterator[int]:
+    def call_sizes(self, n: int, most: int | None = None) -> Iterator[int]:
         """Yield the number of releases for each call, n in total and at most `most` per call."""
         left = n
         while left:
@@ -126,8 +126,8 @@ def with_time_limit(target: Target, seconds: float) -> Target:
         return pace.call(lambda: target.release(value, n), f"{target.name}({value!r}, {n})", n)
 
     def release(value: float, n: int) -> ArrayLike:
-        parts = [call_once(value, m) for m in pace.parts(n)]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        chunks = [call_once(value, m) for m in pace.call_sizes(n)]
+        return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
 
     return replace(target, release=release)
 

@@ -111,7 +111,7 @@ def _describe(error: Exception, typed: Collection[str]) -> str:
         return str(error)
     violation = error.violation
     if violation is None:
-        return error.recommend(_write_option)
+        return error.format_message(_write_option)
     argument = option_for(violation.argument)
     rule = _ARGUMENT.sub(name_option, violation.rule)
     return str(violation._replace(argument=argument, rule=rule))

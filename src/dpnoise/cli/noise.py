@@ -65,7 +65,7 @@ def _leakage(arguments: argparse.Namespace) -> None:
             leaks = summary.leakage_table(arguments.epsilon, progress)
             releases = summary.release_table(arguments.epsilon)
         if plot is not None:
-            summary.plot(leaks, releases, arguments.epsilon, plot)
+            summary.plot_leakage(leaks, releases, arguments.epsilon, plot)
     if arguments.json:
         tables = {
             "epsilon": arguments.epsilon,
@@ -74,7 +74,7 @@ def _leakage(arguments: argparse.Namespace) -> None:
         }
         print(strict_json.dumps(tables))  # noqa: T201 - this is the command line
         return
-    print(summary.text(leaks, releases, arguments.epsilon))  # noqa: T201 - likewise
+    print(summary.format_tables(leaks, releases, arguments.epsilon))  # noqa: T201 - likewise
     if arguments.plot is not None:
         print(f"Written to {escape_text(arguments.plot)}.")  # noqa: T201 - likewise
 

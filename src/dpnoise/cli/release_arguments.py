@@ -300,8 +300,8 @@ def parse_request(arguments: argparse.Namespace) -> tuple[Request, Files | None]
         question = _question(arguments)
         if source is not None and not arguments.check and _lacks_column(question):
             raise ArgumentError(
-                f"Say which column of {description.describe_paths(source.names)} to use: --column "
-                f"NAME. {described_columns(source)}",
+                f"Say which column of {description.describe_paths(source.path_texts)} to use: "
+                f"--column NAME. {described_columns(source)}",
                 delimiter=";",
             )
         return _request(arguments, question), source

@@ -1,4 +1,4 @@
-"""The exceptions, and the argument checks with their one wording.
+"""The exceptions, and argument checks that word their messages alike.
 
     DpnoiseError
     ├── ArgumentError        also a ValueError: right kind, wrong value
@@ -47,7 +47,10 @@ class DpnoiseError(Exception):
 
 
 class Violation(NamedTuple):
-    """The rule that an argument broke, for messages that name the argument in another way."""
+    """A broken rule: the argument, the rule and the value.
+
+    The command line uses it to name the option instead of the argument.
+    """
 
     argument: str
     rule: str
@@ -63,22 +66,22 @@ class Violation(NamedTuple):
 class _BrokenRuleError(DpnoiseError):
     """The base of errors about arguments.
 
-    `violation` says what is wrong with one argument. A text may recommend arguments instead: for
-    `missing="drop"` it has {missing}. The command line writes both as options.
+    `problem` is a `Violation` or a text. A text may have placeholders such as {missing} for
+    recommended arguments, given as `missing="drop"`. The command line prints them as options.
     """
 
     def __init__(self, problem: object, **recommended: object) -> None:
         self._text, self._recommended = str(problem), recommended
         self.violation = problem if isinstance(problem, Violation) else None
         super().__init__(
-            self.recommend(lambda name, value: f"{name}={json.dumps(value, allow_nan=False)}")
+            self.format_message(lambda name, value: f"{name}={json.dumps(value, allow_nan=False)}")
         )
 
-    def recommend(self, write: Callable[[str, object], str]) -> str:
-        """Return the message, with the recommended arguments as `write` writes them."""
+    def format_message(self, format_argument: Callable[[str, object], str]) -> str:
+        """Return the message, with recommended arguments in the form of `format_argument`."""
         text = self._text
         for name, value in self._recommended.items():
-            text = text.replace(f"{{{name}}}", write(name, value))
+            text = text.replace(f"{{{name}}}", format_argument(name, value))
         return text
 
 
@@ -205,7 +208,7 @@ def check_power_of_two(name: str, value: object) -> float:
 
 
 def check_bound(name: str, value: object) -> int | float | None:
-    """Return `value` as an int or a float, finite as a float, or None."""
+    """Return `value` if it is None, or a finite int or float. An int must be in a float's range."""
     if value is None:
         return None
     if is_integer(value):
@@ -223,12 +226,12 @@ def check_bound(name: str, value: object) -> int | float | None:
     return bound
 
 
-def check_probability(name: str, value: object, *, ends: bool = False) -> float:
-    """Return `value` as a float between 0 and 1, without 0 and 1 unless `ends` is True."""
-    part = _nearest_float(name, value)
-    if not (0 < part < 1 or (ends and part in {0.0, 1.0})):
+def check_probability(name: str, value: object, *, include_ends: bool = False) -> float:
+    """Return `value` as a float between 0 and 1; 0 and 1 only with `include_ends`."""
+    probability = _nearest_float(name, value)
+    if not (0 < probability < 1 or (include_ends and probability in {0.0, 1.0})):
         reject(name, value, "be between 0 and 1")
-    return part
+    return probability
 
 
 def unknown_name_error(what: str, name: str, known: Collection[str]) -> ArgumentError:
@@ -304,7 +307,7 @@ def scrub_traceback(function: Callable[_Parameters, _Result]) -> Callable[_Param
 
     @wraps(function)
     def wrapper(*arguments: _Parameters.args, **options: _Parameters.kwargs) -> _Result:
-        before = None
+        before = None  # An interrupt may arrive in the try statement, before it is set there.
         try:
             before = sys.exception()
             return function(*arguments, **options)

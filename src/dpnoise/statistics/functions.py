@@ -11,7 +11,7 @@ from typing import Any, Final, TypedDict, Unpack, cast
 
 import numpy as np
 
-from dpnoise.core.arrays import Array, Floats, as_number, plain, to_float64
+from dpnoise.core.arrays import Array, Floats, as_number, as_plain_array, to_float64
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_choice, scrub_traceback
 from dpnoise.core.kernel_table import sums
 from dpnoise.noise.generator import Generator, check_generator
@@ -712,7 +712,7 @@ def chunks_of(values: Column) -> Iterator[Floats]:
             "Convert text first; a missing value is NaN."
         )
     for start in range(0, array.size, _CHUNK_ROWS):
-        yield to_float64(plain(array[start : start + _CHUNK_ROWS]))
+        yield to_float64(as_plain_array(array[start : start + _CHUNK_ROWS]))
 
 
 def _column(values: Column) -> Array:

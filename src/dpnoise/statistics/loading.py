@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dpnoise.core.errors import ArgumentError, DpnoiseError, short_repr, unknown_name_error
-from dpnoise.statistics.engines.description import Files, source_of
+from dpnoise.statistics.engines.description import Files, parse_source
 from dpnoise.statistics.questions import Question
 from dpnoise.statistics.requests import Request
 
@@ -79,7 +79,7 @@ def load_request(path: Path) -> LoadedRequest:  # Most of its lines are document
         reason = str(error) if is_toml_error else "it is not UTF-8 text"
         raise ArgumentError(f"{path} is not TOML: {reason}.") from None
     try:
-        source = source_of(settings.pop("source", None), path.parent)
+        source = parse_source(settings.pop("source", None), path.parent)
         if isinstance(source, Files) and "delimiter" in settings:
             raise ArgumentError("Write the delimiter where the rest of the source is: [source].")
         ledger = settings.pop("ledger", None)

@@ -1,4 +1,7 @@
-"""Publish the statistics of a request, in one pass over the rows, as a table."""
+"""Publish the statistics of a request as a table.
+
+This takes one pass over the rows, and more passes if groups are discovered.
+"""
 
 import datetime as dt
 import re
@@ -311,7 +314,10 @@ def publish(  # Most of its lines are documentation.
 
 
 def _open_source(source: object, request: Request) -> object:
-    """Return `Files` for the name of a file, and any other source unchanged."""
+    """Wrap a path in `Files`, and return any other source unchanged.
+
+    Raise if groups must be discovered in the standard input, which can be read only once.
+    """
     if isinstance(source, Path | str):
         source = engines.Files(source, delimiter=request.delimiter)
     if request.discovered and isinstance(source, engines.Files) and source.is_standard_input:
@@ -339,20 +345,21 @@ def _discover(
 ) -> dict[str, Keys]:
     """Return the groups whose noisy number of persons reaches the threshold, by column.
 
-    Other errors in the data are raised before the ledger is charged and noise is drawn.
+    Every error in the data is raised before the ledger is charged and noise is drawn.
     """
     *counting, checking = passes
     counts = []
     for discovery, progress in zip(request.discoveries(), counting, strict=True):
         text = request.text_columns
-        holders = engines.count_persons_by_group(
+        person_counts = engines.count_persons_by_group(
             source, discovery.column, discovery.unit, text=text, progress=progress
         )
-        counts.append((discovery, holders))
+        counts.append((discovery, person_counts))
     engines.tally_all(source, request.checks(), progress=checking)
     charge.pay()
     ranked = {
-        discovery.column: _rank_groups(discovery, holders, rng) for discovery, holders in counts
+        discovery.column: _rank_groups(discovery, person_counts, rng)
+        for discovery, person_counts in counts
     }
     return _limit_groups(request, ranked)
 
@@ -366,40 +373,43 @@ def _passes(progress: Progress, number: int) -> list[Progress]:
     return [for_pass(index) for index in range(number)]
 
 
-def _rank_groups(discovery: Discovery, holders: engines.PersonCounts, rng: Generator) -> list[str]:
+def _rank_groups(
+    discovery: Discovery, person_counts: engines.PersonCounts, rng: Generator
+) -> list[str]:
     """Return the groups that reach the threshold, those with the largest noisy numbers first."""
-    if not holders.keys:
+    if not person_counts.keys:
         return []
-    noisy = discovery.noise.release(holders.persons, rng).tolist()
+    noisy = discovery.noise.release(person_counts.persons, rng).tolist()
     ranked = sorted(
         (-number, _label_order(key), key)
-        for number, key in zip(noisy, holders.keys, strict=True)
+        for number, key in zip(noisy, person_counts.keys, strict=True)
         if number >= discovery.threshold
     )
     return [key for *_, key in ranked]
 
 
 def _limit_groups(request: Request, ranked: Mapping[str, list[str]]) -> dict[str, Keys]:
-    """Return the groups of each column in order, without the smallest if there are too many.
+    """Return the groups of each column in order: the largest, as many as the plans allow.
 
-    The ledger is already charged, so an error would waste budget. Which groups are left out depends
-    only on noisy numbers.
+    The limit is the same for every column. The ledger is already charged, so an error would waste
+    budget. Which groups are left out depends only on noisy numbers.
     """
 
-    def first(number: int) -> dict[str, Keys]:
+    def keep_largest(number: int) -> dict[str, Keys]:
         return {
             column: (*sorted(keys[:number], key=_label_order),) for column, keys in ranked.items()
         }
 
     def is_too_many(number: int) -> bool:
         try:
-            request.check_plans({**request.groups, **first(number)})
+            request.check_plans({**request.groups, **keep_largest(number)})
         except ArgumentError:
             return True
         return False
 
     numbers = range(1, max(map(len, ranked.values())) + 1)
-    return first(bisect_left(numbers, 1, key=is_too_many))
+    # bisect_left returns how many of the numbers 1, 2, ... are not too many; True equals 1.
+    return keep_largest(bisect_left(numbers, 1, key=is_too_many))
 
 
 def _label_order(label: str) -> tuple[bool, int, str]:
@@ -409,7 +419,7 @@ def _label_order(label: str) -> tuple[bool, int, str]:
 
 
 def rehearsal(request: Request) -> Table:
-    """Return the table of `publish` with zeros for numbers, without data or noise."""
+    """Return the table of `publish` with zeros for numbers and 1 for margins, without data."""
 
     def zeros(question: Question, query: Query) -> list[Release]:
         labels = getattr(query, "labels", ())
@@ -429,7 +439,11 @@ def rehearsal(request: Request) -> Table:
 def _publish_all(
     request: Request, groups: Groups, release: Callable[[Question, Query], list[Release]]
 ) -> tuple[Published, ...]:
-    """Return the releases of all questions: all statistics of a group, then the next group."""
+    """Make the releases of all questions, and arrange them by group.
+
+    All statistics of a group come first, then those of the next group. `release` makes the
+    releases of one statistic, for all groups.
+    """
     published: list[Published] = []
     prepared = iter(request.prepare(groups))
     for question in request.publish:

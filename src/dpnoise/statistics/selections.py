@@ -60,7 +60,7 @@ class Quantiles(LossMixin):
         interval: bool = False,
         contribution: ContributionBounds = ONE_ROW,
     ) -> None:
-        self.places = [check_probability("q", place, ends=True) for place in places]
+        self.places = [check_probability("q", place, include_ends=True) for place in places]
         if not self.places or len(set(map(nearest_place, self.places))) < len(self.places):
             raise ArgumentError(
                 "q must be one or more different numbers, such as q=[0.25, 0.5, 0.75]."
@@ -73,7 +73,7 @@ class Quantiles(LossMixin):
         self.bounds = Bounds.of_cells(lower, upper, grid)
         self.contribution, self.epsilon_of_row = (
             contribution,
-            contribution.part_of_selection(loss.amount),
+            contribution.row_epsilon(loss.amount),
         )
         parts = self.epsilon_of_row / 2 if interval else self.epsilon_of_row
         self._epsilon_here, self._epsilon_ends = parts, quotient_down(parts, len(self.places))

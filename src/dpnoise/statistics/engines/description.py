@@ -78,18 +78,20 @@ class Files:
         check_choice("encoding", self.encoding, ENCODINGS)
         check_choice("decimal", self.decimal, (".", ","))
         for name in ("delimiter", "quote"):
-            sign = getattr(self, name)
-            is_allowed = len(sign) == 1 and sign.isascii() and sign not in "\r\n\0\x1f"
-            if not is_allowed and not (name == "quote" and not sign):
-                reject(name, sign, "be one ASCII character, no newline")
+            character = getattr(self, name)
+            is_allowed = (
+                len(character) == 1 and character.isascii() and character not in "\r\n\0\x1f"
+            )
+            if not is_allowed and not (name == "quote" and not character):
+                reject(name, character, "be one ASCII character other than a newline")
         if self.delimiter == self.decimal:
-            reject("delimiter", self.delimiter, "be another sign than that of decimals, as ';'")
+            reject("delimiter", self.delimiter, "differ from the decimal character: use ';'")
         if self.delimiter == self.quote:
-            reject("delimiter", self.delimiter, "be another sign than the quote")
+            reject("delimiter", self.delimiter, "differ from the quote")
         _check_hive(self.hive)
 
     @property
-    def names(self) -> list[str]:
+    def path_texts(self) -> list[str]:
         """The paths, as text."""
         if isinstance(self.paths, str | os.PathLike):
             return [os.fspath(self.paths)]
@@ -100,7 +102,7 @@ class Files:
         """The names of the files without their folders, or the table, for records and pages."""
         names = [
             "standard input" if name == STANDARD_INPUT else escape_text(Path(name).name)
-            for name in self.names
+            for name in self.path_texts
             if self.format_of(name) != "postgres"  # Its address may have a user and a host.
         ]
         if len(names) > _MOST_NAMED:
@@ -111,18 +113,17 @@ class Files:
     @property
     def is_standard_input(self) -> bool:
         """Whether the rows come from the standard input, which can be read only once."""
-        return STANDARD_INPUT in self.names
+        return STANDARD_INPUT in self.path_texts
 
-    def format_of(self, name: str) -> str:
-        """Return the format of a file."""
+    def format_of(self, path: str) -> str:
+        """Return the format of a file, or "postgres" for the address of a database."""
         if self.format is not None:
             return self.format
-        if name.startswith(("postgres://", "postgresql://")):
+        if path.startswith(("postgres://", "postgresql://")):
             return "postgres"
-        path = Path(name)
-        suffix = path.suffix.lower()
+        suffix = Path(path).suffix.lower()
         if suffix in _COMPRESSED:
-            suffix = Path(path.stem).suffix.lower()
+            suffix = Path(Path(path).stem).suffix.lower()
         return _SUFFIXES.get(suffix, "csv")
 
 
@@ -130,7 +131,7 @@ def _check_hive(hive: object) -> None:
     """Raise unless every partition column has a name and a type."""
     if not isinstance(hive, Mapping) or not all(isinstance(name, str) and name for name in hive):
         raise ArgumentError(
-            'hive must be a table of columns and their types: {"year": "integer"}, got '
+            'hive must map column names to types, such as {"year": "integer"}, got '
             f"{short_repr(hive)}."
         )
     for name, kind in hive.items():
@@ -139,8 +140,8 @@ def _check_hive(hive: object) -> None:
         raise ArgumentError("hive must not have columns that differ by capitals only.")
 
 
-def source_of(setting: object, folder: Path) -> Files | Path | None:
-    """Return the source of a TOML request: a file next to it, or its table `[source]`."""
+def parse_source(setting: object, folder: Path) -> Files | Path | None:
+    """Return the data source of a TOML request: a path in `folder`, or `Files` for a table."""
     if setting is None:
         return None
     if isinstance(setting, str):
@@ -163,8 +164,8 @@ def source_of(setting: object, folder: Path) -> Files | Path | None:
         raise ArgumentError("Every setting of source must be text, and paths a list of text.")
     files = Files(paths, **options)
     # Only the paths of files are relative to the folder.
-    not_files = {name for name in paths if files.format_of(name) == "postgres"} | {STANDARD_INPUT}
-    resolved = (name if name in not_files else str(folder / name) for name in paths)
+    not_files = {path for path in paths if files.format_of(path) == "postgres"} | {STANDARD_INPUT}
+    resolved = (path if path in not_files else str(folder / path) for path in paths)
     return replace(files, paths=tuple(resolved))
 
 

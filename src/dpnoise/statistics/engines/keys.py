@@ -51,7 +51,9 @@ _AMBIGUOUS_TEXT: Final = rf"^(?:[-+.,:/_\s{_SPACES}0-9eETZ]+|(?i:true|false{{}})
 CANONICAL_TEXT: Final = r"^(?:0|-?[1-9][0-9]*|[0-9]{4}-[0-9]{2}-[0-9]{2}|true|false)$"
 
 
-def matches(grouping: Grouping, dtype: "DType", parsed: Collection[str] | None) -> dict[Key, int]:
+def match_keys(
+    grouping: Grouping, dtype: "DType", parsed: Collection[str] | None
+) -> dict[Key, int]:
     """Map each value of a column that belongs to a declared key to the index of that key.
 
     `parsed` has the columns of a file that we parsed from text, so their numbers are not rounded.
