@@ -33,7 +33,7 @@ Watch = Callable[[list[Finding]], object]
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
-    """The options of `dpnoise.audit`, which documents them, checked at construction.
+    """The options of `audit_noise` and `audit_mechanism`, checked at construction.
 
     >>> AuditOptions(epsilon=1.0, sensitivity=2).claim
     Claim(kind='epsilon', value=1.0, delta=0.0)
@@ -75,7 +75,9 @@ class AuditOptions:
         check_probability("confidence", check_positive("confidence", self.confidence))
         by_rows = isinstance(self.neighbours, str) and self.neighbours == ROWS
         if self.data is not None and not by_rows:
-            raise ArgumentError("data is for neighbours='rows': the rows of which one is another.")
+            raise ArgumentError(
+                "data is for {neighbours}: the rows of which one changes.", neighbours=ROWS
+            )
         # Attacks and pairs may be iterators, which can be read only once.
         if self.attacks is not None:
             object.__setattr__(self, "attacks", _check_attacks(self.attacks))
