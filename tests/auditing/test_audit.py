@@ -95,6 +95,7 @@ def both_odd(_target: Target, value0: float, _value1: float, _n: int) -> Event:
     return Event("both", lambda y: (y.reshape(-1, 2) == bit).all(axis=1), releases=2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("target", "epsilon", "delta", "attacks"),
     [

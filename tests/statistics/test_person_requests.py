@@ -417,7 +417,7 @@ def test_a_signed_request_may_be_about_persons(tmp_path: Path) -> None:
 
 def test_the_record_says_what_was_protected_and_spent() -> None:
     record = publish(visits(), person_request(ALL)).record()
-    assert record["format"] == 3
+    assert record["format"] == 4
     assert record["privacy_unit"] == "one person (who), at most 2 groups and 3 rows in each"
     assert record["neighbours"] == "differ by one person added or removed"
     assert record["privacy"]["epsilon"] <= 1

@@ -28,7 +28,7 @@ from typing import Any, Final, NoReturn
 
 import dpnoise
 from dpnoise.cli import terminal
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, DpnoiseError
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, DpnoiseError, did_you_mean
 
 _ERROR, _BUG, _INTERRUPTED, _UNREAD = 2, 70, 130, 141
 # The module of each command and its line in the help. A module is imported only if its command is
@@ -164,14 +164,33 @@ def _raise_signals() -> Iterator[list[_EndedError]]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that prints errors in one line and accepts -1e5 as a number."""
+    """A parser that prints errors in one line, suggests names and accepts -1e5 as a number."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(**options, allow_abbrev=False)
         self._negative_number_matcher = re.compile(r"-(\d|\.\d|inf)")
 
     def error(self, message: str) -> NoReturn:
-        self.exit(_ERROR, terminal.complaint(f"{message}. See {self.prog} --help."))
+        end = "" if message.endswith("?") else "."
+        self.exit(_ERROR, terminal.complaint(f"{message}{end} See {self.prog} --help."))
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Report unknown arguments here, so that the error names the help of the command."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        options = [text.partition("=")[0] for text in unknown if text.startswith("-")]
+        if options:
+            hint = did_you_mean(options[0], self._option_string_actions)
+            self.error(f"There is no option {options[0]}" + (f". {hint}" if hint else ""))
+        if unknown:
+            self.error(f"{unknown[0]!r} was not expected; files and names come before options")
+        return parsed, unknown
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """Report a wrong choice, of a command too, with the most similar one."""
+        if action.choices is not None and value not in action.choices:
+            choices = [str(choice) for choice in action.choices]
+            hint = did_you_mean(str(value), choices) or f"Choose from {', '.join(choices)}"
+            raise argparse.ArgumentError(action, f"there is no {value!r}. {hint}")
 
 
 def _parser(arguments: list[str]) -> argparse.ArgumentParser:

@@ -16,7 +16,7 @@ import json
 import math
 import numbers
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
@@ -56,7 +56,8 @@ class Violation(NamedTuple):
 
     def __str__(self) -> str:
         advice = f": {self.advice}" if self.advice else ""
-        return f"{self.argument} must {self.rule}, got {self.value}{advice}."
+        text = f"{self.argument} must {self.rule}, got {self.value}{advice}"
+        return text if text.endswith("?") else f"{text}."
 
 
 class _BrokenRuleError(DpnoiseError):
@@ -246,7 +247,22 @@ def unknown_name_error(what: str, name: str, known: Collection[str]) -> Argument
 def check_choice(name: str, value: object, choices: Collection[object]) -> None:
     """Raise an error that lists the choices unless `value` is one of them."""
     if not isinstance(value, str | int | None) or value not in choices:
-        reject(name, value, "be one of " + ", ".join(map(repr, choices)))
+        rule = "be one of " + ", ".join(map(repr, choices))
+        hint = did_you_mean(value, map(str, choices)) if isinstance(value, str) else ""
+        raise ArgumentError(Violation(name, rule, short_repr(value), hint[:1].lower() + hint[1:]))
+
+
+def did_you_mean(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str:
+    """Return a question that suggests the most similar known names; empty if there are none.
+
+    Examples
+    --------
+    >>> did_you_mean("Agee", ["age", "city"]), did_you_mean("income", ["age", "city"])
+    ('Did you mean age?', '')
+    """
+    by_lower = {text.lower(): text for text in known}
+    near = get_close_matches(name.lower(), by_lower, n=3, cutoff=similarity)
+    return f"Did you mean {' or '.join(by_lower[text] for text in near)}?" if near else ""
 
 
 def import_extra(module: str, extra: str) -> ModuleType:

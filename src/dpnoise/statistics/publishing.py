@@ -21,7 +21,7 @@ from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
 from dpnoise.statistics.plan import Key
 from dpnoise.statistics.queries import Query
 from dpnoise.statistics.requests import Discovery, Groups, PlanKey, Question, Request, key_for_json
-from dpnoise.statistics.results import Release
+from dpnoise.statistics.results import NO_INFORMATION, Release
 
 Progress = Callable[[float], object]
 
@@ -70,6 +70,8 @@ class Table:
         The discovered groups, by column.
     ledger
         The name, the head and the remaining budget of the ledger that paid; None without a ledger.
+    source
+        The names of the files without their folders, the table, or the kind of frame.
 
     Examples
     --------
@@ -84,13 +86,14 @@ class Table:
     date: str = field(default_factory=utc_time)
     found: Mapping[str, Keys] = field(default_factory=dict)
     ledger: Data | None = None
+    source: str | None = None
 
     def __iter__(self) -> Iterator[Published]:
         return iter(self.published)
 
     def titles(self) -> list[str]:
         """Return the names of the columns of `rows`."""
-        return [*map(_title, self.request.grouped), *_TEXTS, *_NUMBERS]
+        return [*map(_title, self.request.grouped), *_TEXTS, *_NUMBERS, _NOTE]
 
     def rows(self) -> list[Row]:
         """Return one row for each number: its groups, its statistic, its value and its margins."""
@@ -102,7 +105,8 @@ class Table:
         pa = import_extra("pyarrow", "files")
         rows = self.rows()
         columns = {name: [row[name] for row in rows] for name in self.titles()}
-        kinds = {name: pa.float64() for name in _NUMBERS} | dict.fromkeys(_TEXTS, pa.string())
+        texts = dict.fromkeys((*_TEXTS, _NOTE), pa.string())
+        kinds = {name: pa.float64() for name in _NUMBERS} | texts
         arrays = {
             name: pa.array(entries, kinds[name]) if name in kinds else _group_array(pa, entries)
             for name, entries in columns.items()
@@ -120,9 +124,10 @@ class Table:
     def record(self) -> Row:
         """Return a record of the release for JSON, without data except released numbers."""
         return {
-            "format": 3,
+            "format": 4,
             "dpnoise": version("dpnoise"),
             "date": self.date,
+            "source": self.source,
             "privacy_unit": self.request.privacy_unit,
             "neighbours": f"differ by {self.request.neighbours_in_words}",
             "privacy": self.request.cost().floats(),
@@ -175,11 +180,14 @@ def _group_array(pa: ModuleType, keys: list[Key | None]) -> Frame:
 
 _NUMBERS = ("value", "margin", "joint_margin", "low", "high", "confidence", "epsilon", "rho")
 _TEXTS = ("column", "statistic")
+_NOTE = "note"  # Marks numbers without information.
 
 
 def _title(group_column: str) -> str:
     """Return the title of a column of groups, distinct from all other titles of a table."""
-    return f"{group_column} (group)" if group_column in {*_TEXTS, *_NUMBERS} else group_column
+    return (
+        f"{group_column} (group)" if group_column in {*_TEXTS, *_NUMBERS, _NOTE} else group_column
+    )
 
 
 def _rows(published: Published, by: Sequence[str]) -> Iterator[Row]:
@@ -196,6 +204,7 @@ def _rows(published: Published, by: Sequence[str]) -> Iterator[Row]:
             **{_title(name): keys.get(name) for name in by},
             **dict(zip(_TEXTS, (published.column, statistic), strict=True)),
             **dict(zip(_NUMBERS, numbers, strict=True)),
+            _NOTE: NO_INFORMATION if number.no_information else None,
         }
 
 
@@ -294,7 +303,9 @@ def publish(  # Most of its lines are documentation.
         return query.release(answer, request.confidence, rng)
 
     published = _publish_all(request, groups, release)
-    table = Table(request, published, found=discovered, ledger=charge.summary)
+    table = Table(
+        request, published, found=discovered, ledger=charge.summary, source=_source_name(source)
+    )
     charge.note_record(table.record())
     return table
 
@@ -309,6 +320,14 @@ def _open_source(source: object, request: Request) -> object:
             "Write it to a file, or declare the groups."
         )
     return source
+
+
+def _source_name(source: object) -> str:
+    """Return the name of some files, or the kind of frame, such as "pandas DataFrame"."""
+    if isinstance(source, engines.Files):
+        return source.source_name
+    kind = type(source)
+    return f"{kind.__module__.partition('.')[0].lstrip('_')} {kind.__name__}"
 
 
 def _discover(

@@ -66,6 +66,15 @@ class _AdditiveStatistic(_NoisyStatistic):
         all_margins = "" if joint is None else f"; all {number:,} within {format_margin(joint)}"
         return f"within {format_margin(single)}{all_margins}"
 
+    def expected_margin(self, rows: int, confidence: float) -> float:
+        """Return the margin for a number of rows, on which it does not depend."""
+        del rows
+        return self.error(confidence)
+
+    def possible_range(self, rows: int) -> float:
+        """Return how far the exact numbers of this many rows may be apart."""
+        return rows
+
     def _value(self, released: int) -> float:
         return released
 
@@ -195,6 +204,10 @@ class Sum(_BoundedStatistic, _AdditiveStatistic):
     def _value(self, released: int) -> float:
         return exact.nearest_float(released, self.bounds.grid)
 
+    def possible_range(self, rows: int) -> float:
+        """Return how far the exact sums of this many rows may be apart."""
+        return rows * self.bounds.width * self.bounds.grid
+
     def error(self, confidence: float) -> float:
         """Return the margin of each single number."""
         return self.noise.error(confidence) * self.bounds.grid
@@ -223,6 +236,10 @@ class _Moments(_BoundedStatistic):
     def margin(self, parts: Sequence[int], error: float) -> float:
         raise NotImplementedError
 
+    def _possible(self) -> tuple[float, float]:
+        """Return the least and the largest number that the bounds allow."""
+        raise NotImplementedError
+
     def release(self, answer: SumAnswer, confidence: float, rng: Generator | None) -> list[Release]:
         """Publish the statistic of each group."""
         flat = (answer.count, answer.total, answer.squares)
@@ -239,19 +256,36 @@ class _Moments(_BoundedStatistic):
                 self.name, self.from_parts(row), self.epsilon, None, self.margin(row, error),
                 confidence, joint_error=None if groups == 1 else self.margin(row, joint),
                 mechanism=words, grid=self.bounds.grid, rho=self.rho,
+                no_information=self._says_nothing(row, error),
             )
             for row in self.noise.release(exact_parts, rng).tolist()
         ]  # fmt: skip
 
+    def _says_nothing(self, parts: Sequence[int], error: float) -> bool:
+        """Return whether the margin covers every number that the bounds allow."""
+        value, margin = self.from_parts(parts), self.margin(parts, error)
+        low, high = self._possible()
+        return value - margin <= low and value + margin >= high
+
     def describe_margins(self, confidence: float, groups: int) -> str:
         """Describe the margins in words, for three numbers of rows in a group."""
         del groups  # The margin of a group does not depend on the others.
-        error = self.noise.error(single_confidence(confidence, self._at_once))
         margins = ", ".join(
-            f"{format_margin(self.margin(self._typical(rows), error))} of {rows:,} rows"
+            f"{format_margin(self.expected_margin(rows, confidence))} of {rows:,} rows"
             for rows in (100, 10_000, 1_000_000)
         )
         return f"within {margins}"
+
+    def expected_margin(self, rows: int, confidence: float) -> float:
+        """Return the margin for a number of rows with evenly spread values."""
+        error = self.noise.error(single_confidence(confidence, self._at_once))
+        return self.margin(self._typical(rows), error)
+
+    def possible_range(self, rows: int) -> float:
+        """Return how far the numbers that the bounds allow are apart."""
+        del rows
+        low, high = self._possible()
+        return high - low
 
     def _typical(self, rows: int) -> list[int]:
         """Return the parts of evenly spread values, as an example for the margins."""
@@ -272,6 +306,9 @@ class Mean(_Moments):
 
     def _person_change(self, rows: int) -> PersonChange:
         return PersonChange.of_parts(rows * self.bounds.width)
+
+    def _possible(self) -> tuple[float, float]:
+        return self.bounds.least * self.bounds.grid, self.bounds.most * self.bounds.grid
 
     def _typical(self, rows: int) -> list[int]:
         half = rows * self.bounds.width // 2
@@ -328,6 +365,9 @@ class Variance(_Moments):
         """The number of bits by which the sums are rounded down."""
         return max(0, (self.bounds.width**2).bit_length() - _SURE_BITS)
 
+    def _possible(self) -> tuple[float, float]:
+        return 0.0, self._in_units(0.25)
+
     def _typical(self, rows: int) -> list[int]:
         return [rows * (self.bounds.width**2 >> self._shift) // 3] * 3
 
@@ -372,6 +412,9 @@ class Deviation(Variance):
     """The standard deviation: the root of the variance."""
 
     name = "std"
+
+    def _possible(self) -> tuple[float, float]:
+        return 0.0, math.sqrt(self._in_units(0.25))
 
     def from_parts(self, parts: Sequence[int]) -> float:
         """Return the root of the variance."""

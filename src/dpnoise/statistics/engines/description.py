@@ -9,11 +9,13 @@ import os
 import stat
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final
 
 from dpnoise.core.errors import ArgumentError, check_choice, reject, short_repr, unknown_name_error
+from dpnoise.core.safe_text import escape_text
 
 FORMATS: Final = ("csv", "parquet", "json", "sqlite", "postgres")
 ENCODINGS: Final = ("utf-8", "latin-1", "utf-16")
@@ -29,6 +31,7 @@ _SUFFIXES: Final = {
     ".db": "sqlite",
 }
 _COMPRESSED: Final = {".gz", ".zst"}
+_MOST_NAMED: Final = 10  # A record names at most this many files.
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,19 @@ class Files:
         if isinstance(self.paths, str | os.PathLike):
             return [os.fspath(self.paths)]
         return [os.fspath(path) for path in self.paths]
+
+    @property
+    def source_name(self) -> str:
+        """The names of the files without their folders, or the table, for records and pages."""
+        names = [
+            "standard input" if name == STANDARD_INPUT else escape_text(Path(name).name)
+            for name in self.names
+            if self.format_of(name) != "postgres"  # Its address may have a user and a host.
+        ]
+        if len(names) > _MOST_NAMED:
+            names[_MOST_NAMED:] = [f"and {len(names) - _MOST_NAMED:,} more"]
+        table = [] if self.table is None else [f"table {escape_text(self.table)}"]
+        return ", ".join([*names, *table])
 
     @property
     def is_standard_input(self) -> bool:
@@ -180,6 +196,14 @@ def _state_of_standard_input() -> os.stat_result:
         return os.fstat(sys.stdin.fileno())
     except (AttributeError, OSError, ValueError):
         raise ArgumentError("The standard input is closed. Give a file.") from None
+
+
+def is_input_redirected() -> bool:
+    """Return whether the standard input is a pipe or a file, and not a terminal."""
+    with suppress(ArgumentError):
+        mode = _state_of_standard_input().st_mode
+        return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+    return False
 
 
 def file_state(path: str) -> tuple[int, ...] | None:

@@ -12,19 +12,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib import import_module
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from dpnoise.core.arrays import Integers
-from dpnoise.core.errors import ArgumentError, DpnoiseError, import_extra
+from dpnoise.core.errors import ArgumentError, DpnoiseError, did_you_mean, import_extra
 from dpnoise.core.safe_text import shorten
 from dpnoise.statistics.engines import arithmetic, keys, persons
 from dpnoise.statistics.engines.arithmetic import ROWS, AskColumns, Expressions, Grouped
 from dpnoise.statistics.engines.checking import check_plan
 from dpnoise.statistics.engines.runners import PlanColumns, Runner, Tables, as_narwhals, runner_of
-from dpnoise.statistics.plan import Ask, Grouping, Key, Plan, Rows, SumAnswer, Tally, Unit
+from dpnoise.statistics.plan import Ask, Edges, Grouping, Key, Plan, Rows, SumAnswer, Tally, Unit
 
 if TYPE_CHECKING:
     import dask.dataframe
@@ -59,6 +59,9 @@ class RowError(ArgumentError):
         else:
             problem = "holds text that is not a number"
             advice = "Correct it, or empty it and say {missing}."
+            asks = (ask for ask in plan.asks if getattr(ask, "column", None) == column)
+            if all(ask == Edges(column, (-inf, inf)) for ask in asks):
+                advice += " Counting rows needs no column: leave it out."
         super().__init__(f"{subject} {problem}. {advice}", missing="drop")
 
 
@@ -94,8 +97,10 @@ def prepare_data(frame: "Frame", names: Iterable[str], file: FileColumns | None)
     columns, runner, schema = _unique(names), runner_of(frame), frame.collect_schema()
     for name in columns:
         if name not in schema:
-            available = shorten(", ".join(map(str, schema)), _MAX_LIST_LENGTH)
-            raise ArgumentError(f"There is no column {name!r}. There are: {available}.")
+            names = list(map(str, schema))
+            available = shorten(", ".join(names), _MAX_LIST_LENGTH)
+            hint = did_you_mean(name, names) or f"There are: {available}."
+            raise ArgumentError(f"There is no column {name!r}. {hint}")
     frame, new_names = runner.prepare(frame, columns)
     types = frame.collect_schema()
     return Data(frame, runner, new_names, {name: types[new_names[name]] for name in columns}, file)

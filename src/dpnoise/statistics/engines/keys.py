@@ -72,6 +72,12 @@ def matches(grouping: Grouping, dtype: "DType", parsed: Collection[str] | None) 
         values = list(_values(key, dtype))
         if is_rounded and not all(_is_exact(value, exact_limit(dtype)) for value in values):
             raise inexact_error(column)
+        if not values and parsed is not None and column in parsed:
+            raise ArgumentError(
+                f"Column {column!r} is read as numbers, because its values are published too: no "
+                f"row could be in the group {short_repr(key)}. Counting rows needs no column: "
+                "leave it out."
+            )
         if not values:
             raise ArgumentError(
                 f"Column {column!r} holds {kind}, so no row could be in the group "

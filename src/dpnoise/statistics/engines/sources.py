@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
-from dpnoise.core.errors import ArgumentError, import_extra, is_real
+from dpnoise.core.errors import ArgumentError, did_you_mean, import_extra, is_real
 from dpnoise.core.safe_text import escape_text, shorten
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
 from dpnoise.statistics.engines.frames import FileColumns
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _MAX_LIST_LENGTH: Final = 500  # The most characters of column names in an error.
+_NEARLY_EQUAL: Final = 0.75  # Similar names have this ratio of difflib, or a larger one.
 # DuckDB must not read columns from the names of folders.
 WITHOUT_HIVE: Final = "hive_partitioning=false"
 # Messages that our SQL raises about JSON: a column that hive declares too, and an inexact id.
@@ -246,10 +247,26 @@ class RowSource:
                     f"{self.opening.shown} has more than one column {name!r}. Rename all but one."
                 )
             if times == 0:
+                hint = self._suggest_column(name) or self.described_columns
                 raise ArgumentError(
-                    f"{self.opening.shown} has no column {name!r}. {self.described_columns}",
-                    delimiter=";",
+                    f"{self.opening.shown} has no column {name!r}. {hint}", delimiter=";"
                 )
+
+    def _suggest_column(self, name: str) -> str:
+        """Return a question with similar names. The first line of CSV may be a row of data.
+
+        So entries with digits are not shown, and others must have the same letters and length,
+        except for one or two letters.
+        """
+        names = self.names or ()
+        if not self.has_header:
+            return escape_text(did_you_mean(name, names))
+        words = [
+            entry
+            for entry in names
+            if not any(map(str.isdigit, entry)) and abs(len(entry) - len(name)) <= 1
+        ]
+        return escape_text(did_you_mean(name, words, similarity=_NEARLY_EQUAL))
 
     @property
     def described_columns(self) -> str:
