@@ -32,6 +32,7 @@ from dpnoise.noise.generator import Generator
 from dpnoise.noise.inversion import InversionCost, inversion_cost, variates_for
 from dpnoise.release import containers as _containers
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
+from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.release.selection import ExponentialMechanism, NoisyMax
 
 if _TYPE_CHECKING:
@@ -46,6 +47,7 @@ __all__ = [
     "Cauchy",
     "ChiSquared",
     "CipherError",
+    "DiscreteLaplaceMechanism",
     "Distribution",
     "DpnoiseError",
     "Exponential",

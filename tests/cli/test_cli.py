@@ -184,7 +184,7 @@ def test_errors_are_reported_before_noise_is_drawn(
     def fail_if_called(*_: object) -> None:
         pytest.fail("noise was drawn")
 
-    for query in (queries.Count, queries.Sum, queries.Mean, selections.Quantiles):
+    for query in (queries.Count, queries.Sum, queries.Mean, selections.QuantileSelection):
         monkeypatch.setattr(query, "release", fail_if_called)
     text = write(tmp_path / "text.csv", "x\n1\n2\nsecret\n4\n")
     missing = write(tmp_path / "missing.csv", "x,y\n1,1\n,2\n3,3\n")

@@ -14,7 +14,7 @@ from dpnoise.core.errors import ArgumentError
 from dpnoise.release import selection
 from dpnoise.statistics import selections as quantiles
 from dpnoise.statistics.composition import Loss
-from dpnoise.statistics.selections import Quantiles
+from dpnoise.statistics.selections import QuantileSelection
 from dpnoise.testing import fixed_generator
 
 
@@ -250,4 +250,4 @@ def test_quantiles_repeat_with_a_fixed_generator() -> None:
 def test_a_loss_in_rho_is_refused() -> None:
     """A selection is a pure mechanism: a rho used as epsilon would be a wrong loss."""
     with pytest.raises(ArgumentError, match="in epsilon, not in rho"):
-        Quantiles("x", [0.5], 0, 1, Loss("gaussian", 8.0))
+        QuantileSelection("x", [0.5], 0, 1, Loss("gaussian", 8.0))

@@ -12,17 +12,19 @@
 Messages name the argument, the rule and the value: ``scale must be greater than 0, got -1.0.``
 """
 
+import inspect
 import json
 import math
 import numbers
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
 from traceback import clear_frames
 from types import ModuleType
 from typing import (
+    Any,
     Final,
     NamedTuple,
     NoReturn,
@@ -38,6 +40,8 @@ import numpy as np
 from dpnoise.core.machine import package_of, why_unavailable
 
 _NOT_NUMBERS: Final = (bool, np.timedelta64)  # Python and NumPy count them as integers.
+# Methods of arrays, columns and frames, by which libraries exchange rows.
+_ROWS: Final = ("__array__", "__arrow_c_array__", "__arrow_c_stream__", "__dataframe__")
 _MAX_SHOWN: Final = 200  # Characters of an argument that an error shows.
 
 _Parameters = ParamSpec("_Parameters")
@@ -110,7 +114,12 @@ class SecretError(DpnoiseError, TypeError):
 
 
 def short_repr(value: object) -> str:
-    """Return the repr of an argument for an error message, shortened to 200 characters."""
+    """Return the repr of an argument for an error message, shortened to 200 characters.
+
+    Arrays, columns and frames are named by their type, because they may hold private rows.
+    """
+    if any(hasattr(type(value), name) for name in _ROWS) and not isinstance(value, np.generic):
+        return f"a {type(value).__name__}"
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - for example, Python refuses to print very long integers
@@ -132,6 +141,11 @@ def reject_type(name: str, value: object, rule: str) -> NoReturn:
 def is_integer(value: object) -> TypeGuard[SupportsInt]:
     """Return whether a value is a Python or NumPy integer, but not a bool or a timedelta64."""
     return isinstance(value, int | np.integer) and not isinstance(value, _NOT_NUMBERS)
+
+
+def is_list(value: object) -> TypeGuard[Iterable[Any]]:
+    """Return whether a value is a list or another iterable, but not a text."""
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes)
 
 
 def is_real(value: object) -> TypeGuard[SupportsFloat]:
@@ -214,15 +228,21 @@ def check_probability(name: str, value: object, *, ends: bool = False) -> float:
     """Return `value` as a float between 0 and 1, without 0 and 1 unless `ends` is True."""
     part = _nearest_float(name, value)
     if not (0 < part < 1 or (ends and part in {0.0, 1.0})):
-        reject(name, value, "be between 0 and 1")
+        is_percentage = 1 < part <= 100 and name != "delta"  # noqa: PLR2004 - of a whole
+        advice = f": write {part / 100:g} for {part:g} %" if is_percentage else ""
+        reject(name, value, f"be between 0 and 1{advice}")
     return part
 
 
 def unknown_name_error(what: str, name: str, known: Collection[str]) -> ArgumentError:
     """Return the error for an unknown name, with the most similar known ones."""
+    return ArgumentError(f"There is no {what} {name!r}. {suggest_names(name, known)}")
+
+
+def suggest_names(name: str, known: Collection[str]) -> str:
+    """Return a sentence with the known names that are most similar, or with all of them."""
     near = get_close_matches(name, known, n=3)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}."
-    return ArgumentError(f"There is no {what} {name!r}. {hint}")
+    return f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}."
 
 
 def check_choice(name: str, value: object, choices: Collection[object]) -> None:
@@ -275,11 +295,61 @@ def scrub_traceback(function: Callable[_Parameters, _Result]) -> Callable[_Param
             before = sys.exception()
             return function(*arguments, **options)
         except BaseException as error:
+            names = tuple(options)
             del arguments, options
+            _explain_wrong_call(function, error, names)
             _clear_frames(error, before)
             raise
 
     return wrapper
+
+
+def explain_calls(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Decorate a function so that a call with wrong arguments shows how to call it."""
+
+    @wraps(function)
+    def wrapper(*arguments: _Parameters.args, **options: _Parameters.kwargs) -> _Result:
+        try:
+            return function(*arguments, **options)
+        except TypeError as error:
+            _explain_wrong_call(function, error, tuple(options))
+            raise
+
+    return wrapper
+
+
+def explain_construction(kind: type[_Result]) -> type[_Result]:
+    """Decorate a dataclass so that wrong arguments show how to make an object."""
+    kind.__init__ = explain_calls(kind.__init__)  # type: ignore[method-assign]
+    return kind
+
+
+def _explain_wrong_call(
+    function: Callable[..., object], error: BaseException, names: Collection[str]
+) -> None:
+    """Raise ArgumentTypeError if Python could not call a function with arguments of these names."""
+    traceback = error.__traceback__
+    if type(error) is not TypeError or traceback is None or traceback.tb_next is not None:
+        return  # The function was called, and the error is from its body.
+    parameters = [
+        known for known in inspect.signature(function).parameters.values() if known.name != "self"
+    ]
+    called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+    known_names = [known.name for known in parameters]
+    takes_any_name = any(known.kind is known.VAR_KEYWORD for known in parameters)
+    for name in names:
+        if name not in known_names and not takes_any_name:
+            raise ArgumentTypeError(
+                f"{called} has no argument {name!r}. It takes {', '.join(known_names)}."
+            ) from None
+    required = ", ".join(
+        f"{known.name}=..." if known.kind is known.KEYWORD_ONLY else known.name
+        for known in parameters
+        if known.name == "epsilon"
+        or (known.default is known.empty and known.kind is not known.VAR_KEYWORD)
+    )
+    reason = str(error).partition("() ")[2]
+    raise ArgumentTypeError(f"{called}() {reason}. Write {called}({required}).") from None
 
 
 def _clear_frames(error: BaseException | None, before: BaseException | None) -> None:

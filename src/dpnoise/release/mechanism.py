@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError
 from functools import wraps
 from typing import Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
-from dpnoise.core.errors import ArgumentTypeError, check_positive
+from dpnoise.core.errors import ArgumentTypeError, check_positive, explain_calls
 
 _Arguments = ParamSpec("_Arguments")
 _Self = TypeVar("_Self")
@@ -19,6 +19,8 @@ def by_name(
     """Explain that a constructor takes arguments by name, and check the names first."""
 
     def decorate(init: _Init[_Self, _Arguments]) -> _Init[_Self, _Arguments]:
+        init = explain_calls(init)
+
         @wraps(init)
         def wrapper(self: _Self, /, *args: _Arguments.args, **named: _Arguments.kwargs) -> None:
             if args:

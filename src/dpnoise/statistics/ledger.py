@@ -23,6 +23,7 @@ from dpnoise.core.errors import (
     ArgumentTypeError,
     BudgetError,
     check_choice,
+    explain_calls,
     reject,
     short_repr,
 )
@@ -255,7 +256,7 @@ class Ledger:
         try:
             amount = quotient_down(self.left.main, 1)
             if self.terms.metric == EPSILON:
-                return DiscreteLaplaceMechanism(epsilon=amount).error(_CONFIDENCE)
+                return DiscreteLaplaceMechanism(epsilon=amount, sensitivity=1.0).error(_CONFIDENCE)
             mechanism = GaussianMechanism.for_rho(amount, sensitivity=1.0, grid=None)
             return int(mechanism.error(_CONFIDENCE) + 0.5)
         except ArgumentError:
@@ -419,6 +420,7 @@ class LedgerCharge:
                 self._ledger.keep_record(self._receipt, record)
 
 
+@explain_calls
 def create_ledger(  # Most of its lines are documentation.
     path: str | PathLike[str],
     *,
@@ -503,6 +505,7 @@ def create_ledger(  # Most of its lines are documentation.
     return open_ledger(file)
 
 
+@explain_calls
 def open_ledger(path: str | PathLike[str]) -> Ledger:
     """Read a ledger and check every line of it.
 

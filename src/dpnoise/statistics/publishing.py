@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from dpnoise.core.errors import ArgumentError, import_extra, scrub_traceback
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, import_extra, scrub_traceback
 from dpnoise.core.strict_json import Data
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
@@ -272,6 +272,7 @@ def publish(  # Most of its lines are documentation.
     ['count', 'mean']
     """
     rng = check_generator(rng)
+    _check_request(source, request)
     charge = LedgerCharge(ledger, request)
     source = _open_source(source, request)
     discovered: dict[str, Keys] = {}
@@ -297,6 +298,17 @@ def publish(  # Most of its lines are documentation.
     table = Table(request, published, found=discovered, ledger=charge.summary)
     charge.note_record(table.record())
     return table
+
+
+def _check_request(source: object, request: object) -> None:
+    if isinstance(source, Request):
+        raise ArgumentTypeError("publish takes the data first: publish(data, request).")
+    if not isinstance(request, Request):
+        advice = "" if not hasattr(request, "request") else ": give its `request`"
+        raise ArgumentTypeError(
+            'request must be a Request, such as Request(1.0, [Question(["count"])]), got '
+            f"{type(request).__name__}{advice}."
+        )
 
 
 def _open_source(source: object, request: Request) -> object:

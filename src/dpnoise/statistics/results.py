@@ -168,7 +168,7 @@ class WholeNoise:
     def release(self, exact: Array, rng: Generator | None) -> Array:
         """Release integers, as int64 or as Python's integers like the input."""
         if exact.dtype == object:
-            flat = self.mechanism.release(exact.reshape(-1).tolist(), rng)  # type: ignore[arg-type]
+            flat = self.mechanism.release(exact.reshape(-1).tolist(), rng)
             return np.array(flat, dtype=object).reshape(exact.shape)
         released: Array = self.mechanism.release(np.ascontiguousarray(exact, np.int64), rng)
         return released
