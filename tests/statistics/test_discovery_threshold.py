@@ -55,7 +55,7 @@ KINDS = [
 def test_the_threshold_is_the_smallest_that_keeps_within_delta(
     make: Any, tail: Any, epsilon: float, max_groups: int, delta: float
 ) -> None:
-    mechanism = make(epsilon, float(max_groups))
+    mechanism = make(epsilon=epsilon, sensitivity=float(max_groups))
     least_shown = threshold(mechanism, max_groups, delta)
     with mpmath.workdps(25):
         at, below = (

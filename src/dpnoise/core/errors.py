@@ -295,9 +295,8 @@ def scrub_traceback(function: Callable[_Parameters, _Result]) -> Callable[_Param
             before = sys.exception()
             return function(*arguments, **options)
         except BaseException as error:
-            names = tuple(options)
             del arguments, options
-            _explain_wrong_call(function, error, names)
+            _explain_wrong_call(function, error)
             _clear_frames(error, before)
             raise
 
@@ -312,7 +311,7 @@ def explain_calls(function: Callable[_Parameters, _Result]) -> Callable[_Paramet
         try:
             return function(*arguments, **options)
         except TypeError as error:
-            _explain_wrong_call(function, error, tuple(options))
+            _explain_wrong_call(function, error)
             raise
 
     return wrapper
@@ -324,32 +323,26 @@ def explain_construction(kind: type[_Result]) -> type[_Result]:
     return kind
 
 
-def _explain_wrong_call(
-    function: Callable[..., object], error: BaseException, names: Collection[str]
-) -> None:
-    """Raise ArgumentTypeError if Python could not call a function with arguments of these names."""
+def _explain_wrong_call(function: Callable[..., object], error: BaseException) -> None:
+    """Raise ArgumentTypeError if Python could not call a function with its arguments."""
     traceback = error.__traceback__
     if type(error) is not TypeError or traceback is None or traceback.tb_next is not None:
         return  # The function was called, and the error is from its body.
     parameters = [
         known for known in inspect.signature(function).parameters.values() if known.name != "self"
     ]
-    called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
-    known_names = [known.name for known in parameters]
-    takes_any_name = any(known.kind is known.VAR_KEYWORD for known in parameters)
-    for name in names:
-        if name not in known_names and not takes_any_name:
-            raise ArgumentTypeError(
-                f"{called} has no argument {name!r}. It takes {', '.join(known_names)}."
-            ) from None
     required = ", ".join(
         f"{known.name}=..." if known.kind is known.KEYWORD_ONLY else known.name
         for known in parameters
         if known.name == "epsilon"
         or (known.default is known.empty and known.kind is not known.VAR_KEYWORD)
     )
-    reason = str(error).partition("() ")[2]
-    raise ArgumentTypeError(f"{called}() {reason}. Write {called}({required}).") from None
+    called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+    advice = f"Write {called}({required})"
+    if "unexpected keyword" in str(error):
+        advice = f"It takes {', '.join(known.name for known in parameters)}"
+    # Polars looks for Python's own words in the message.
+    raise ArgumentTypeError(f"{called}() {str(error).partition('() ')[2]}. {advice}.") from None
 
 
 def _clear_frames(error: BaseException | None, before: BaseException | None) -> None:

@@ -54,7 +54,7 @@ def release_like(value: Value, release: Callable[[Array], Array]) -> Value:
         if library == "polars":
             return type(value)(value.name, released)
         return type(value)(released, index=value.index, name=value.name)
-    if hasattr(value, "columns"):  # A frame of any library, or a relation of DuckDB.
+    if hasattr(type(value), "columns"):  # A frame of any library, or a relation of DuckDB.
         raise ArgumentTypeError(
             f"value must be a number or numbers, got a {type(value).__name__}. To publish "
             "statistics of a frame, use dpnoise.statistics.publish."

@@ -77,7 +77,7 @@ class DiscreteLaplaceMechanism(Mechanism):
     scale: float
 
     @by_name()
-    def __init__(self, *, epsilon: float, sensitivity: float, lower: int | None = None) -> None:
+    def __init__(self, *, epsilon: float, sensitivity: float, lower: float | None = None) -> None:
         asked = positive(epsilon=epsilon, sensitivity=sensitivity)
         scale = calibration.check_scale(calibration.laplace_scale(**asked))
         if scale > LARGEST_SCALE:
@@ -88,6 +88,7 @@ class DiscreteLaplaceMechanism(Mechanism):
                 f"{asked['sensitivity'] / LARGEST_SCALE!r} for it."
             )
         if lower is not None:
+            lower = int(lower) if isinstance(lower, float) and lower.is_integer() else lower
             lower = check_integer("lower", lower, least=int(_INT64.min), most=int(_INT64.max))
         self._set_attributes({**asked, "lower": lower}, scale=scale)
 

@@ -778,7 +778,7 @@ def _not_a_column(values: object, array: Array | None = None) -> ArgumentTypeErr
     if array is not None and array.ndim:
         kind += f" of {array.dtype}" + (f" with {array.ndim} dimensions" if array.ndim > 1 else "")
     advice = "Convert text and dates to numbers first; a missing value is NaN"
-    if hasattr(values, "columns") or isinstance(values, Mapping):
+    if hasattr(type(values), "columns") or isinstance(values, Mapping):
         advice = 'Give one column, such as frame["age"], or give the whole frame to `publish`'
     elif isinstance(values, str | PathLike):
         advice = "For a file, use `publish`"
