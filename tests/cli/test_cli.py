@@ -205,7 +205,7 @@ def test_errors_are_reported_before_noise_is_drawn(
             [table, "--column", "x", "--query", "mean"],
             "on a value, such as --lower 0 and --upper 100.",
         ),
-        ([table, *BOUNDS, "--query", "mode"], "--query must be one of"),
+        ([table, *BOUNDS, "--query", "mode"], "There is no statistic 'mode'"),
         ([table, *BOUNDS, "--query", "quantile:x"], "quantile:0.9"),
         ([table, *BOUNDS, "--query", "quantile"], "quantile:0.9"),
         ([table, "--query", "count"], "t.csv to use: --column NAME. Its first line has 2 entries."),

@@ -44,6 +44,7 @@ class Mechanism:
     the scale or a default grid, are computed once.
     """
 
+    scale: float
     _asked: Mapping[str, object]
 
     def _set_attributes(self, asked: Mapping[str, object], **derived: object) -> None:
@@ -86,6 +87,12 @@ class Mechanism:
         if maker is not type(self):
             name += f".{maker.__name__}"
         return f"{name}({', '.join(shown)})"
+
+    def __str__(self) -> str:
+        """Return the mechanism, the scale of its noise and, of added noise, a margin."""
+        error = getattr(self, "error", None)
+        margin = "" if error is None else f"; 95 % of releases are within about {error(0.95):.3g}"
+        return f"{self!r}: noise of scale {self.scale:.6g}{margin}"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mechanism) or type(other) is not type(self):

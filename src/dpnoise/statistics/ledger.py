@@ -27,6 +27,7 @@ from dpnoise.core.errors import (
     reject,
     short_repr,
 )
+from dpnoise.core.safe_text import escape_text
 from dpnoise.core.strict_json import Data
 from dpnoise.release.additive import GaussianMechanism
 from dpnoise.release.calibration import quotient_down
@@ -226,6 +227,14 @@ class Ledger:
     entries: tuple[Entry, ...]
     head: str
     torn: int = 0
+
+    def __str__(self) -> str:
+        """Return the data set, the remaining and the total budget, and the number of payments."""
+        payments = sum(entry.kind == "spent" for entry in self.entries)
+        return escape_text(
+            f"{self.terms.name}: {self.left_in_words()} left of {self.words(self.terms.total)}, "
+            f"after {payments:,} payment{'s' * (payments != 1)} ({self.path})"
+        )
 
     @property
     def spent(self) -> Amount:

@@ -17,6 +17,7 @@ from dpnoise.core.errors import (
     short_repr,
     suggest_names,
 )
+from dpnoise.core.safe_text import escape_text
 from dpnoise.statistics.bounds import ONE_ROW, Bounds, ContributionBounds
 from dpnoise.statistics.composition import PURE, Loss
 from dpnoise.statistics.engines.checking import OWN
@@ -159,7 +160,7 @@ class Question:
     upper: float | None = None
     grid: float | None = None
     edges: Sequence[float] | None = None
-    by: tuple[str, ...] = ()
+    by: Sequence[str] = ()
     per_person: str | None = None
     weight: float = 1.0
     error: float | None = None
@@ -185,6 +186,13 @@ class Question:
                 )
         for statistic in self.statistic_names:  # Raises if an argument is wrong or missing.
             self.query(statistic, _ANY_LOSS)
+
+    def __str__(self) -> str:
+        """Return the statistics, the column with its bounds, and the groups in words."""
+        words = f"{', '.join(self.statistic_names)} of {self.column or 'rows'}"
+        if self.lower is not None and self.upper is not None:
+            words += f" from {self.lower:,.12g} to {self.upper:,.12g}"
+        return escape_text(words + (f", by {' and '.join(self.by)}" if self.by else ""))
 
     @property
     def statistic_names(self) -> tuple[str, ...]:

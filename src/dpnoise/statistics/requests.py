@@ -18,6 +18,7 @@ from dpnoise.core.errors import (
     reject,
     reject_type,
 )
+from dpnoise.core.safe_text import escape_text
 from dpnoise.core.strict_json import Data
 from dpnoise.release.calibration import quotient_down
 from dpnoise.statistics.bounds import (
@@ -48,7 +49,7 @@ Groups = Mapping[str, Sequence[Key]]  # The keys of each column, or the word "di
 class PlanKey(NamedTuple):
     """The key of a plan: the columns to group by, and the value of a person."""
 
-    by: tuple[str, ...]
+    by: Sequence[str]
     person_value: PersonValue | None
 
 
@@ -176,6 +177,16 @@ class Request:
         self.cost()  # Raises if the arguments of the budget contradict each other.
         placeholders = dict.fromkeys(self.discovered, ("",))  # One group for each such column.
         self.check_plans({**self.groups, **placeholders})
+
+    def __str__(self) -> str:
+        """Return the questions, the groups, the cost and the privacy unit in words."""
+        groups = [
+            f"groups of {column}: {keys if isinstance(keys, str) else ', '.join(map(str, keys))}"
+            for column, keys in self.groups.items()
+        ]
+        cost = f"{self.cost_in_words} in all, with {self.neighbours_in_words}"
+        lines = [*map(str, self.publish), *groups, cost, f"protected: {self.privacy_unit}"]
+        return "\n".join(map(escape_text, lines))
 
     @property
     def discovered(self) -> tuple[str, ...]:
