@@ -18,7 +18,7 @@ help:
 	@echo "make demo          see it work: publishes, attacks, races, audits; needs Python, make; takes a minute, after the install"
 	@echo "make test          the tests; needs Python, make; takes about 4 minutes on two cores"
 	@echo "make test-long     the tests with ten times the samples; needs Python, make; takes 10 minutes"
-	@echo "make test-internals  the tests that read what LLVM, CPython and Triton make of our code; CI runs them; needs Python, make; takes half a minute"
+	@echo "make test-internals  the tests that read what LLVM, CPython and Triton make of our code, and those that take seconds each; CI runs them; needs Python, make; takes a minute"
 	@echo "make test-core     the tests of noise, release and statistics that need no POSIX; needs Python, make; takes a minute"
 	@echo "make test-oldest   the core of the tests with the oldest dependencies allowed, in .venv-oldest; needs Python, make; takes 2 minutes"
 	@echo "make test-engines  plans on a Spark of several workers and on Dask, which it installs, and on PostgreSQL; needs Java 17, and PostgreSQL's server, else its tests are skipped; takes 4 minutes"
@@ -69,13 +69,13 @@ demo: $(VENV)/installed-cli
 	$(BIN)/python examples/demo.py
 
 test: setup
-	$(BIN)/python -m pytest $(ALL_CORES) -m "not internals"
+	$(BIN)/python -m pytest $(ALL_CORES) -m "not internals and not long"
 
 test-long: setup
 	DPNOISE_TEST_LONG=1 $(BIN)/python -m pytest $(ALL_CORES)
 
 test-internals: setup
-	$(BIN)/python -m pytest $(ALL_CORES) -m internals tests/kernels tests/release
+	$(BIN)/python -m pytest $(ALL_CORES) -m "internals or long"
 
 test-core: setup
 	$(BIN)/python -m pytest $(ALL_CORES) $(filter-out tests/core/% tests/kernels/test_cache.py tests/cli/%,$(CORE))

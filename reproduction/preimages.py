@@ -74,8 +74,8 @@ def gaussian_preimages(
 
     Examples
     --------
-    >>> from dpnoise.auditing.attacks.searches import gaussian
-    >>> search = gaussian_preimages(gaussian(0.75, 0.125), precision=8)
+    >>> from dpnoise.auditing.attacks.searches import gaussian_of_uniforms
+    >>> search = gaussian_preimages(gaussian_of_uniforms(0.75, 0.125), precision=8)
     >>> (0.75, 0.125) in search.preimages, search.checks
     (True, 65)
     """

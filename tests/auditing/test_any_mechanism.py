@@ -234,6 +234,7 @@ def test_no_more_is_drawn_than_the_budget_says(n: int) -> None:
     assert sum(drawn) == report.releases <= n + 2 * 64 + 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spread", [1, 5])
 def test_a_mechanism_at_its_border_is_called_broken_no_more_often_than_the_confidence_says(
     spread: int,
@@ -469,6 +470,7 @@ def test_a_shape_that_depends_on_the_data_is_found_not_refused() -> None:
     assert audit_bits(lambda bit, n: rng.random((n, 1 + bit))).broken
 
 
+@pytest.mark.long
 def test_an_audit_needs_no_extra() -> None:
     code = """
 import sys

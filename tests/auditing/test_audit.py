@@ -95,6 +95,7 @@ def both_odd(_target: Target, value0: float, _value1: float, _n: int) -> Event:
     return Event("both", lambda y: (y.reshape(-1, 2) == bit).all(axis=1), releases=2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("target", "epsilon", "delta", "attacks"),
     [
@@ -391,7 +392,7 @@ def test_looks_see_a_fork_and_a_state_and_start_a_known_library_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fixed = Observation("restarted", found=True, words="The same.")
-    monkeypatch.setattr(processes, "restarted", lambda *_, **__: fixed)
+    monkeypatch.setattr(processes, "check_restarts", lambda *_, **__: fixed)
     monkeypatch.setattr(processes, "_FORK_SECONDS", 600.0)
     report = run_audit("numpy.RandomState.laplace", budget=2400, time_limit=600.0)
     problems = {check.name: check.found for check in report.observations}
@@ -465,7 +466,7 @@ def test_an_argument_of_the_wrong_kind_is_named(options: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("target", ["numpy.normal", targets.make_target("numpy.normal")], ids=str)
 def test_gaussian_noise_without_a_delta_is_explained(target: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"numpy\.normal .* delta = 0.*: delta=1e-6\.$"):
+    with pytest.raises(ArgumentError, match=r"numpy\.normal .* delta = 0.*: delta=1e-06\.$"):
         run_audit(target)
 
 

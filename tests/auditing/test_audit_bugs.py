@@ -179,6 +179,7 @@ def test_murmur3_gives_its_published_values() -> None:
     assert murmur3(b"!", 0) % 2**32 == 0x72661CF4
 
 
+@pytest.mark.long
 def test_false_alarms_are_no_more_frequent_than_the_confidence_says() -> None:
     """At confidence 0.7, at most 3 audits of 10 are wrong: counted in 50, exact binomial."""
     kinds = cycle(false_alarms.KINDS.values())

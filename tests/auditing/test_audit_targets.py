@@ -108,6 +108,7 @@ def test_a_module_of_the_current_folder_hides_no_other(
         targets.resolve("colorsys:release", 1.0, 0.0, 1.0)
 
 
+@pytest.mark.long
 def test_nothing_of_the_current_folder_runs_in_an_audit_of_a_library(tmp_path: Path) -> None:
     """Neither in the command nor in the interpreters that check for a fixed seed."""
     names = ("argparse", "json", "numba", "numpy", "random", "scipy", "shlex", "subprocess")

@@ -429,6 +429,6 @@ def test_bad_arguments_are_named(
     def alarm(*_: object) -> None:
         pytest.fail("it began to enumerate")
 
-    monkeypatch.setattr(summary, "table", alarm)
+    monkeypatch.setattr(summary, "leakage_table", alarm)
     assert cli.main(["leakage", "--plot", "leakage.txt"]) == 2
     assert "must end in .png, .pdf, .svg" in capsys.readouterr().err

@@ -152,6 +152,7 @@ def test_a_program_that_prints_something_else_is_reported() -> None:
         dpnoise.audit([sys.executable, "-c", text], 1.0, attacks=["bits"], budget=1_000)
 
 
+@pytest.mark.long
 def test_children_of_a_target_do_not_audit(tmp_path: Path) -> None:
     """A target that forks and returns twice does not start a second audit.
 
@@ -321,6 +322,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.long
 def test_the_status_of_a_pipe_that_is_closed_is_not_that_of_a_broken_target() -> None:
     """As in `dpnoise audit ... | head -n 0`: 141, the shell's status for a signal."""
     ours, theirs = os.pipe()

@@ -230,6 +230,7 @@ LOADS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("load", [*LOADS, "a clock that ticks seldom"])
 def test_a_busy_machine_is_not_accused_of_keeping_gaussians(load: str) -> None:
     """A coin decides which releases are odd; a load independent of it gives uniform p-values.

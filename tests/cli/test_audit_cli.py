@@ -49,7 +49,7 @@ def test_a_delta_that_is_not_given_is_asked_for_by_its_option(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main(["audit", "numpy.normal", "--epsilon", "1"]) == 2
-    assert "Give the delta that is claimed: --delta 1e-6." in capsys.readouterr().err
+    assert "Give the delta that is claimed: --delta 1e-06." in capsys.readouterr().err
 
 
 @pytest.fixture

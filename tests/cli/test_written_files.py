@@ -65,7 +65,7 @@ def _small_work(monkeypatch: pytest.MonkeyPatch) -> None:
     quick = adapters.Adapter(lambda _: (1.0, lambda value, n: np.full(n, value)), "laplace", None)
     monkeypatch.setitem(adapters.ADAPTERS, "quick", quick)
     monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
-    monkeypatch.setattr(summary, "table", lambda *_: [])
+    monkeypatch.setattr(summary, "leakage_table", lambda *_: [])
     monkeypatch.setattr(summary, "release_table", lambda *_: [])
     monkeypatch.setattr(summary, "plot", lambda *parts: parts[-1].write_bytes(b"drawn"))
 

@@ -85,6 +85,7 @@ def run(code: str, **environment: str) -> str:
             pytest.fail(f"It hangs. Before, it printed {process.communicate()[0]!r}.")
 
 
+@pytest.mark.long
 def test_a_child_forked_during_another_thread_s_first_draw_draws() -> None:
     assert run(AT_THE_FIRST_DRAW, DPNOISE_CACHE_DIR="").splitlines() == [
         "forked importing True 0",
@@ -132,6 +133,7 @@ def test_a_draw_imports_nothing_once_it_has_its_kernel() -> None:
     assert run(IMPORTED) == "\n"
 
 
+@pytest.mark.long
 def test_a_draw_that_compiles_imports_nothing_where_another_kernel_was_compiled(
     tmp_path: Path,
 ) -> None:
@@ -220,6 +222,7 @@ thread.join()
 """
 
 
+@pytest.mark.long
 def test_a_child_forked_during_another_thread_s_bulk_calls_draws_and_ends() -> None:
     assert run(IN_BULK_CALLS).split() == ["7"] * FORKS
 
@@ -239,5 +242,6 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), global_compiler_lock.i
 """
 
 
+@pytest.mark.long
 def test_a_fork_in_the_middle_of_its_own_compilation_does_not_wait() -> None:
     assert run(OWN_COMPILATION).split() == ["7", "False"]

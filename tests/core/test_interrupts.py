@@ -137,6 +137,7 @@ print("done")
 """
 
 
+@pytest.mark.long
 def test_repeated_signals_leave_zeros_the_old_or_the_new_numbers() -> None:
     """In a separate process, because signals come at any time. The process must end."""
     process = subprocess.run(
@@ -242,6 +243,7 @@ for call in (
 """
 
 
+@pytest.mark.long
 def test_no_interrupt_comes_into_the_middle_of_compiling() -> None:
     """It could leave Numba or LLVM unusable, so it is raised when the kernel is complete."""
     process = subprocess.run(

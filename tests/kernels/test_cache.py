@@ -77,6 +77,7 @@ def run(code: str, package: Path, folder: Path, **environment: str) -> str:
     return process.stdout
 
 
+@pytest.mark.long
 def test_an_upgrade_of_a_file_that_a_kernel_calls_runs_the_new_code(
     package: Path, tmp_path: Path
 ) -> None:

@@ -275,6 +275,7 @@ print(json.dumps({form: t.worst_ratio(form, t.random_rows(rows, t.NUMBERS[form].
 """
 
 
+@pytest.mark.long
 def test_the_bound_holds_without_fused_multiply_add() -> None:
     """Interpreted, every multiply-add rounds twice."""
     process = subprocess.run(

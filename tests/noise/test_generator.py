@@ -9,6 +9,7 @@ import tracemalloc
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -238,6 +239,22 @@ def test_arguments_of_numpy_by_position_are_an_error_that_explains(name: str) ->
         TypeError, match=rf"{name} takes arguments by name, as in {name}\(.*size=10"
     ):
         getattr(rng, name)(*needed, 10)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "library-authors.md"
+PORTED = re.findall(r"^\| `(rng\..+)` \| `(.+)` \|$", PAGE.read_text(), re.MULTILINE)
+
+
+def test_the_page_ports_every_distribution_that_numpy_has() -> None:
+    named = " ".join(call for _, call in PORTED)
+    assert {name for name in DRAWING_METHODS if f"rng.{name}(" not in named} == {"sample"}
+
+
+@pytest.mark.parametrize(("numpy_call", "call"), PORTED)
+def test_a_ported_call_returns_as_many_numbers_as_that_of_numpy(numpy_call: str, call: str) -> None:
+    numpy_result = eval(numpy_call, {"rng": np.random.default_rng()})  # noqa: S307 - our own page
+    result = eval(call, {"rng": rng, "dpnoise": dpnoise})  # noqa: S307 - our own page
+    assert np.shape(result) == np.shape(numpy_result)
 
 
 def test_a_mean_is_an_error_that_recommends_a_mechanism() -> None:

@@ -48,8 +48,11 @@ def test_forked_children_repeat_the_noise_of_pydp(name: str) -> None:
     releases of a child need, and then nothing is found.
     """
     peer(name)
-    code = "from dpnoise.auditing.processes import check_forks; from dpnoise.auditing.targets import make_target"
-    code = f"{code}; print(check_forks(make_target({name!r})).found)"
+    code = (
+        "from dpnoise.auditing.processes import check_forks\n"
+        "from dpnoise.auditing.targets import make_target\n"
+        f"print(check_forks(make_target({name!r})).found)"
+    )
     process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=True, text=True
     )

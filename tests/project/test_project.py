@@ -115,6 +115,7 @@ def test_public_names_are_documented_and_listed() -> None:
     assert all(hasattr(dpnoise, name) for name in dpnoise.__all__)
 
 
+@pytest.mark.long
 def test_a_module_that_was_imported_is_an_attribute_of_its_package() -> None:
     """In a new process, because other tests have imported everything here."""
     code = """
@@ -136,6 +137,7 @@ def test_import_brings_no_heavy_library() -> None:
     assert not {"numba", "scipy", "llvmlite", "rich", "jinja2"} & set(process.stdout.split())
 
 
+@pytest.mark.long
 def test_kernels_agree_with_the_compiler_off() -> None:
     """Interpreted, fused operations round twice, so noise may differ in its last bits."""
     code = """

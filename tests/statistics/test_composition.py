@@ -305,10 +305,7 @@ def test_numbers_of_other_kinds_mean_what_they_say_or_are_refused() -> None:
     [
         ("laplace", LaplaceMechanism),
         ("discrete", DiscreteLaplaceMechanism),
-        (
-            "gaussian",
-            lambda rho, sensitivity: GaussianMechanism.for_rho(rho, sensitivity=sensitivity),
-        ),
+        ("gaussian", GaussianMechanism.for_rho),
     ],
 )
 @pytest.mark.parametrize(("error", "sensitivity"), [(5, 1.0), (0.75, 0.5), (1e6, 3.0)])
@@ -316,8 +313,14 @@ def test_the_amount_is_the_smallest_that_has_the_error(
     name: str, make: Any, error: float, sensitivity: float
 ) -> None:
     amount = amount_for_error(name, error, 0.9, sensitivity)
-    assert make(amount, sensitivity).error(0.9) <= error
-    assert make(math.nextafter(amount, 0.0), sensitivity).error(0.9) > error
+    amount_name = "rho" if name == "gaussian" else "epsilon"
+
+    def error_of(spent: float) -> float:
+        mechanism = make(**{amount_name: spent, "sensitivity": sensitivity})
+        return float(mechanism.error(0.9))
+
+    assert error_of(amount) <= error
+    assert error_of(math.nextafter(amount, 0.0)) > error
 
 
 def test_an_error_that_no_amount_reaches_is_refused() -> None:

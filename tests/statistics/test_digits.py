@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from dpnoise import statistics
 from dpnoise.statistics.digits import format_interval, format_loss, format_number
 
 
@@ -65,3 +66,10 @@ def test_intervals_of_any_size_are_shown() -> None:
     assert Fraction(1e300) <= read(high) <= Fraction(1.000000002e300)
     assert len(high) < 20
     assert format_interval(1.0, 0.0, float("inf")) == ("1", "0", "inf")
+
+
+def test_a_margin_of_0_is_a_margin() -> None:
+    """At epsilon 4 a count is exact with a probability above 0.95."""
+    released = statistics.count([1.0] * 5000, epsilon=4.0)
+    assert released.error == 0
+    assert format_number(released.value, released.error)[1] == "± 0"

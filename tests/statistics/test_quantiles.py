@@ -6,6 +6,7 @@ from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -205,7 +206,14 @@ def test_intervals_cover_with_their_confidence() -> None:
             inside = 0
             for _ in range(releases):
                 released = statistics.quantile(
-                    data, q, lower=0, upper=100, epsilon=1.0, confidence=0.8, grid=0.125
+                    data,
+                    q,
+                    lower=0,
+                    upper=100,
+                    epsilon=1.0,
+                    confidence=0.8,
+                    grid=0.125,
+                    interval=True,
                 )
                 least, most = released.interval
                 inside += least <= high + 0.0625 and low - 0.0625 <= most
@@ -214,9 +222,18 @@ def test_intervals_cover_with_their_confidence() -> None:
 
 
 def test_an_interval_takes_half_of_epsilon() -> None:
-    released = statistics.median([1.0, 2.0], lower=0, upper=3, epsilon=1.0)
+    released = statistics.median([1.0, 2.0], lower=0, upper=3, epsilon=1.0, interval=True)
     assert released.parts == {"median": 0.5, "interval": 0.5}
-    assert statistics.median([1.0], lower=0, upper=3, epsilon=1.0, interval=False).parts == {}
+
+
+def test_without_being_asked_for_an_interval_a_quantile_has_all_of_epsilon() -> None:
+    released = statistics.median([1.0, 2.0], lower=0, upper=3, epsilon=1.0)
+    assert (released.parts, released.interval, released.epsilon) == ({}, None, 1.0)
+    (published,) = statistics.publish(
+        pl.DataFrame({"x": [1.0, 2.0]}),
+        statistics.Request(1.0, [statistics.Question(["median"], "x", 0, 3)]),
+    )
+    assert published.release.interval is None
 
 
 def test_the_work_depends_on_the_number_of_candidates_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +247,7 @@ def test_the_work_depends_on_the_number_of_candidates_only(monkeypatch: pytest.M
 
     monkeypatch.setattr(quantiles, "noisy_argmax", record_shape)
     for data in ([], [1.0], np.full(5000, 3.0), np.linspace(0, 10, 5000)):
-        statistics.median(data, lower=0, upper=10, epsilon=1.0)
+        statistics.median(data, lower=0, upper=10, epsilon=1.0, interval=True)
     assert shapes == [(shapes[0][0],)] * 12
     assert shapes[0][0] <= 2**16
 

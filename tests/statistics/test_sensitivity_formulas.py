@@ -553,7 +553,7 @@ def test_quantiles_and_their_intervals_spend_at_most_epsilon_together(
     counts = np.array([[3, 0, 5]])
     contribution = ContributionBounds(groups=2)
     with_interval = selections.QuantileSelection(
-        "x", at, 0, 2, epsilon, 1.0, contribution=contribution
+        "x", at, 0, 2, epsilon, 1.0, interval=True, contribution=contribution
     )
     (release,) = with_interval.release(counts, 0.95, None)
     assert release.epsilon == 2 * epsilon  # A person is in 2 groups.
@@ -571,9 +571,10 @@ def test_quantiles_and_their_intervals_spend_at_most_epsilon_together(
 
 def test_quantiles_are_refused_if_noise_for_the_ends_of_intervals_would_be_too_large() -> None:
     """A median at epsilon e has e/4 for each end: the scale is 2 (1/2)/(e/4) = 4/e."""
-    selections.QuantileSelection("x", [0.5], 0, 2, 2.0**-958, 1.0)
+    selections.QuantileSelection("x", [0.5], 0, 2, 2.0**-958, 1.0, interval=True)
+    too_small = math.nextafter(2.0**-958, 0.0)
     with pytest.raises(ArgumentError, match="scale"):
-        selections.QuantileSelection("x", [0.5], 0, 2, math.nextafter(2.0**-958, 0.0), 1.0)
+        selections.QuantileSelection("x", [0.5], 0, 2, too_small, 1.0, interval=True)
 
 
 def test_places_of_quantiles_lie_between_0_and_1_each_once() -> None:
@@ -1504,9 +1505,9 @@ def test_a_unit_bounds_what_a_person_adds_and_is_told_from_groups_and_values() -
         ({"columns": ("who", "who")}, "one or more columns"),
         ({"columns": ("a",)}, "grouped by"),
         ({"columns": ("who", "x")}, "published"),
-        ({"own": replace(person_value, kind="median")}, "per_person"),
-        ({"own": replace(person_value, least=2)}, "least"),
-        ({"own": replace(person_value, column="y")}, "about the same value"),
+        ({"person_value": replace(person_value, kind="median")}, "per_person"),
+        ({"person_value": replace(person_value, least=2)}, "least"),
+        ({"person_value": replace(person_value, column="y")}, "about the same value"),
     ):
         assert is_refused(ask, by=by, unit=replace(unit, **changes), words=words)
     assert is_refused(ask, Sums("y", 1.0, 0, 1), by=by, unit=unit, words="about the same value")

@@ -35,8 +35,8 @@ def _sample(arguments: argparse.Namespace) -> None:
     with replace_when_complete(arguments.output, replace=arguments.force) as target:
         draw = getattr(dpnoise.Generator(), arguments.distribution)
         noise = draw(
-            arguments.scale,
-            arguments.size,
+            scale=arguments.scale,
+            size=arguments.size,
             dtype=arguments.dtype,
             variates=arguments.variates,
             form=arguments.form,

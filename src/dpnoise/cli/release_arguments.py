@@ -168,7 +168,7 @@ _QUESTION: Final = (
     Option("--missing", MISSING, "how to treat rows without a value: empty, NA, NaN, null (error)"),
     Option("--confidence", float, "the confidence of the margins (0.95)"),
     Option("--no-clamp", bool, "publish counts below 0 as they are"),
-    Option("--no-intervals", bool, "spend no epsilon on intervals of quantiles"),
+    Option("--intervals", bool, "spend half of the epsilon of quantiles on intervals"),
 )
 # The privacy unit and the budget.
 _PROTECTION: Final = (
@@ -285,7 +285,7 @@ def _request(arguments: argparse.Namespace) -> Request:
         (question,),
         groups,
         clamp=not arguments.no_clamp,
-        intervals=not arguments.no_intervals,
+        intervals=arguments.intervals,
         **_typed_options(arguments, ("missing", "delimiter", "confidence", *protection)),
     )
 

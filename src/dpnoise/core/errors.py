@@ -75,7 +75,9 @@ class _BrokenRuleError(DpnoiseError):
     def __init__(self, problem: object, **recommended: object) -> None:
         self._text, self._recommended = str(problem), recommended
         self.violation = problem if isinstance(problem, Violation) else None
-        super().__init__(self.recommend(lambda name, value: f"{name}={json.dumps(value)}"))
+        super().__init__(
+            self.recommend(lambda name, value: f"{name}={json.dumps(value, allow_nan=False)}")
+        )
 
     def recommend(self, write: Callable[[str, object], str]) -> str:
         """Return the message, with the recommended arguments as `write` writes them."""

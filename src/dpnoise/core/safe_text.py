@@ -56,8 +56,10 @@ def format_near_limits(number: float, *limits: float, digits: int = 2) -> str:
 
     Examples
     --------
-    >>> format_near_limits(2.4999, 1.5, 2.5), format_near_limits(2.04, 1.5, 2.5), format_near_limits(2.5, 2.5), format_near_limits(1.0096, 1.01)
-    ('2.4999', '2.04', '2.50', '1.0096')
+    >>> format_near_limits(2.4999, 1.5, 2.5), format_near_limits(2.04, 1.5, 2.5)
+    ('2.4999', '2.04')
+    >>> format_near_limits(2.5, 2.5), format_near_limits(1.0096, 1.01)
+    ('2.50', '1.0096')
     """
 
     def same_side(shown: float) -> bool:

@@ -181,9 +181,10 @@ def format_number(value: float, error: float | None, sign: str = "±") -> tuple[
     (('33,300', '± 3,600'), ('5,000', '± 3'), ('40,840', 'no bound'))
     """
     decimals = _decimals(error)
-    if decimals is None or error is None or not math.isfinite(value):
+    is_exact = error == 0 and isinstance(value, int)  # A count at a large epsilon.
+    if error is None or (decimals is None and not is_exact) or not math.isfinite(value):
         return f"{value:,.{_WITHOUT_MARGIN}g}", "no bound"
-    if isinstance(value, int) and isinstance(error, int):
+    if decimals is None or (isinstance(value, int) and isinstance(error, int)):
         return f"{value:,}", f"{sign} {error:,}"
     with localcontext(prec=_DECIMAL_DIGITS):
         exact = Decimal(value)

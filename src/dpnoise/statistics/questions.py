@@ -225,7 +225,7 @@ class Question:
         loss: Loss,
         *,
         clamp: bool = True,
-        intervals: bool = True,
+        intervals: bool = False,
         contribution: ContributionBounds = ONE_ROW,
     ) -> Query:
         """Return the query for one of the statistics; raise if it lacks an argument."""

@@ -57,7 +57,7 @@ class QuantileSelection(LossMixin):
         epsilon: float | Loss,
         grid: float | None = None,
         *,
-        interval: bool = True,
+        interval: bool = False,
         contribution: ContributionBounds = ONE_ROW,
     ) -> None:
         self.places = check_places(places)
@@ -277,7 +277,7 @@ def place_scale(q: float, epsilon: float, row: int = 1) -> float:
 def select_places(
     counts: Counts, places: Sequence[float], epsilon: float, rng: Generator | None
 ) -> list[int]:
-    """Return the cells of several quantiles in ascending order, for places in ascending order.
+    """Return the cells of several quantiles, for different places, both in ascending order.
 
     The middle quantile is selected first. It divides the rows into two halves, and the other
     quantiles are selected within these (Kaplan, Schnapp and Stemmer 2022). A row lies in one half
@@ -292,8 +292,8 @@ def select_places(
         if first == last:
             return
         middle = (first + last) // 2
-        low, high = ends
-        relative = (places[middle] - low) / (high - low) if high > low else 0.5
+        low, high = ends  # All places differ, so that low < high.
+        relative = (places[middle] - low) / (high - low)
         if last - first == 1:
             selected[middle] = spread_rows.cell(*cuts, relative, level_epsilon, rng)
             return

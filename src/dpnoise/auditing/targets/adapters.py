@@ -245,7 +245,8 @@ def _pydp(name: str, privacy: Privacy) -> ScaleAndRelease:
 
 def _dpnoise_in_floats(method: str) -> Maker:
     """Add dpnoise's noise in floating point, which docs/limitations.md warns of."""
-    return _add_noise(lambda scale: partial(getattr(Generator(), method), scale))
+    draw = getattr(Generator(), method)
+    return _add_noise(lambda scale: lambda n: draw(scale=scale, size=n))
 
 
 def _dpnoise(kind: type[LaplaceMechanism | GaussianMechanism], privacy: Privacy) -> ScaleAndRelease:

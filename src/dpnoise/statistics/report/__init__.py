@@ -340,8 +340,8 @@ def smallest_changed_belief(percent: int, epsilon: float) -> str:
 
     Examples
     --------
-    >>> smallest_changed_belief(50, 1.0), smallest_changed_belief(10, 0.1), smallest_changed_belief(50, 20.0)
-    ('26.8%', '9.1%', '0%')
+    >>> [smallest_changed_belief(*prior) for prior in ((50, 1.0), (10, 0.1), (50, 20.0))]
+    ['26.8%', '9.1%', '0%']
     """
     return _percent_text(_belief(percent, 1 / _exp(epsilon)), ROUND_FLOOR)
 
