@@ -171,6 +171,7 @@ class NoisyParser(doctest.DocTestParser):
     """Marks the examples of a page which say that their noise differs."""
 
     def parse(self, string: str, name: str = "<string>") -> list[str | doctest.Example]:
+        """Return the parts of a page, with its noisy examples marked."""
         parts = super().parse(string, name)
         for example in parts:
             if isinstance(example, doctest.Example) and "# The noise differs" in example.source:
@@ -182,6 +183,7 @@ class NoisyChecker(doctest.OutputChecker):
     """Compares the words of noisy output; a number may be another, and its column wider."""
 
     def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        """Return whether an output is as the page shows it."""
         if optionflags & NOISY:
             want = want.replace(doctest.BLANKLINE_MARKER, "")
             want, got = (re.sub(r"[ \n]+", " ", re.sub(r"\d[\d,.]*", "0", x)) for x in (want, got))
