@@ -127,7 +127,9 @@ def test_result_does_not_depend_on_chunks_or_threads(
     for chunk_words in (7, 1000, 2**16):
         for threads in (1, 2, 5):
             monkeypatch.setattr(
-                generator, "run_over_key_stream", partial(run_over_key_stream, chunk_words=chunk_words)
+                generator,
+                "run_over_key_stream",
+                partial(run_over_key_stream, chunk_words=chunk_words),
             )
             fixed = fixed_generator(KEY, threads=threads)
             results.append(fixed.laplace(size=4001, variates=variates, form=form))

@@ -16,7 +16,7 @@ from dpnoise.statistics.bounds import NEIGHBOURS
 from dpnoise.statistics.budget_split import MECHANISMS
 from dpnoise.statistics.engines import Files, description
 from dpnoise.statistics.engines.checking import MISSING, OWN, WITHOUT_ID
-from dpnoise.statistics.engines.files import described_columns, check_there
+from dpnoise.statistics.engines.files import check_there, described_columns
 from dpnoise.statistics.loading import groups_in_file, load_request
 from dpnoise.statistics.questions import DISCOVER
 from dpnoise.statistics.requests import Question, Request
