@@ -258,7 +258,7 @@ def exact_float(cell: int, grid: float) -> float:
 
 
 def value_of(value: float) -> Fraction:
-    return reference.dyadic(value)
+    return reference.exact_fraction(value)
 
 
 def bits_of(value: float) -> int:

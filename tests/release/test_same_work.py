@@ -235,7 +235,7 @@ class LoudSource(EntropySource):
 
     __slots__ = ()
 
-    def two_words_each(self, variates: int) -> bytes:
+    def scalar_words(self, variates: int) -> bytes:
         """Return a uniform of almost all ones."""
         assert variates == 1
         return (2**64 - 8).to_bytes(8, "little") + os.urandom(8)

@@ -10,10 +10,11 @@ the last bit on the processor and on a device, in every batch. Its error does no
 model.
 
 Ghost clipping computes the same norms and sums for one layer at a time. Opacus computes norms from
-products of activations, and the sum of clipped gradients in a second backward pass. Both use the
-model's format, in which no rigorous bound on rounding is small. Here a single backward pass keeps
-each layer's input and the gradient of its output. From these we compute the per-sample gradients of
-a layer twice, in spans of samples: once for the norms, and once for the clipped sums.
+products of activations, and the sum of clipped gradients in a second backward pass. It computes
+both in the model's format, for which no small bound on rounding errors is proved. Here a single
+backward pass keeps each layer's input and the gradient of its output. From these we compute the
+per-sample gradients of a layer twice, in spans of samples: once for the norms, and once for the
+clipped sums.
 """
 
 import math
@@ -193,7 +194,7 @@ GradientFunction = Callable[[int, int], Mapping[str, "torch.Tensor"]]
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A trainable layer, with a function that computes its gradients for each use."""
+    """A trainable layer. `uses` has a gradient function for each call in the forward pass."""
 
     module: torch.nn.Module
     samples: int
@@ -201,7 +202,7 @@ class Layer:
 
     @cached_property
     def parameters(self) -> dict[str, torch.nn.Parameter]:
-        """The trainable parameters by name, as the optimizer has them after the backward pass."""
+        """The trainable parameters by name. Read it after the backward pass, not before."""
         return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
 
     def sample_spans(self) -> Iterator[tuple[int, int]]:
@@ -236,17 +237,17 @@ def layer_tile_sums(layers: list[Layer]) -> list[torch.Tensor]:
 
 
 def clipped_layer_sums(
-    layers: list[Layer], tiles: list[torch.Tensor], factor: torch.Tensor, bound: float
+    layers: list[Layer], expected_tile_sums: list[torch.Tensor], factor: torch.Tensor, bound: float
 ) -> dict[torch.nn.Parameter, torch.Tensor]:
     """Return the exact sums of the clipped gradients of each parameter.
 
-    Gradients are computed again. A clipped sum has its bound only if they equal those of the norms,
-    so both are compared.
+    Gradients are computed a second time. The bound holds only if they equal the first ones, so
+    their sums of squares are compared with `expected_tile_sums`.
     """
     sums: dict[torch.nn.Parameter, torch.Tensor] = {}
     differences = torch.zeros((), dtype=torch.int64)
     with _use_deterministic_algorithms():
-        for layer, before in zip(layers, tiles, strict=True):
+        for layer, before in zip(layers, expected_tile_sums, strict=True):
             for p in layer.parameters.values():
                 sums[p] = torch.zeros(p.shape, dtype=torch.float64, device=p.device)
             for first, last in layer.sample_spans():

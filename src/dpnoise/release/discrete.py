@@ -25,7 +25,7 @@ from dpnoise.core.errors import (
 from dpnoise.core.parallel import first_words
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, exact
-from dpnoise.release.mechanism import Mechanism, by_name, check_all_positive
+from dpnoise.release.mechanism import Mechanism, check_all_positive, require_named_arguments
 
 # The largest scale that a mechanism can have. A half of the noise exceeds LARGEST_HALF only if its
 # exponential variate exceeds 2^62 / 2^55 = 128, which has a probability below exp(-128).
@@ -70,7 +70,7 @@ class DiscreteLaplaceMechanism(Mechanism):
     lower: int | None
     scale: float
 
-    @by_name()
+    @require_named_arguments()
     def __init__(
         self, *, epsilon: float, sensitivity: float = 1.0, lower: int | None = None
     ) -> None:

@@ -349,7 +349,7 @@ def release_float(
     form: AdditiveForm, value: float, scale: float, grid: float, source: EntropySource
 ) -> float:
     """Return one released float."""
-    raw = source.two_words_each(form.variates)
+    raw = source.scalar_words(form.variates)
     result = form.release_float(raw, value, scale, grid)
     if math.isnan(result):
         rows = rows_from_bytes(raw, source)
@@ -376,7 +376,7 @@ def release_integer(
 
     Only the kernel reads a Python integer of up to 63 bits, unless the result has more bits.
     """
-    raw = source.two_words_each(form.variates)
+    raw = source.scalar_words(form.variates)
     if shift <= _MOST_SHIFT:
         ratio = math.ldexp(scale, -shift)
         if isinstance(value, np.integer):
