@@ -884,7 +884,7 @@ def test_a_half_that_rounding_or_an_error_could_change_is_left_to_the_reference(
         noises[:], errors[:] = noise, error
 
     monkeypatch.setattr(kernel_table.first_stage, "exponential", kernel)
-    monkeypatch.setattr(reference, "grid_point", lambda *_: 77)
+    monkeypatch.setattr(reference, "released_whole", lambda *_: 77)
     mechanism = DiscreteLaplaceMechanism(epsilon=1.0)
     object.__setattr__(mechanism, "scale", 1 / 3)
     halves = mechanism._halves(2, fixed_generator(bytes(32)))

@@ -202,7 +202,7 @@ def enclosures(
         yield formula(digits).enclosure  # It is a Ball, because these digits have `bits`.
 
 
-def grid_point(
+def released_whole(
     formula: Formula,
     words: Iterable[Sequence[int]],
     value: float | Fraction,

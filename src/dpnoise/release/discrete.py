@@ -128,7 +128,7 @@ class DiscreteLaplaceMechanism(Mechanism):
         halves = np.clip(low, 0, LARGEST_HALF).astype(np.int64)
         for i in np.flatnonzero(~(low == high)).tolist():
             rows = exact.rows_from_key(key, i, words[i : i + 1])
-            exact_half = reference.grid_point(form.formula, rows, -0.5, self.scale, 1.0)
+            exact_half = reference.released_whole(form.formula, rows, -0.5, self.scale, 1.0)
             halves[i] = min(exact_half, LARGEST_HALF)
         return halves
 

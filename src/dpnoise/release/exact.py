@@ -231,7 +231,7 @@ class _SecondStage:
             element = i // width
             rows = rows_from_key(self._key, start + element, words[element * n : (element + 1) * n])
             undecided.append(
-                (i, partial(reference.grid_point, self._form.formulas[i % width], rows))
+                (i, partial(reference.released_whole, self._form.formulas[i % width], rows))
             )
         return undecided
 
@@ -341,7 +341,7 @@ def reference_integers(
         element = i // width
         rows = rows_from_key(key, element, words[element * n : (element + 1) * n])
         formula = form.formulas[i % width]
-        released.append(reference.grid_point(formula, rows, value, scale, 2.0**shift) << shift)
+        released.append(reference.released_whole(formula, rows, value, scale, 2.0**shift) << shift)
     return released
 
 
@@ -353,7 +353,9 @@ def release_float(
     result = form.release_float(raw, value, scale, grid)
     if math.isnan(result):
         rows = rows_from_bytes(raw, source)
-        result = nearest_float(reference.grid_point(form.formula, rows, value, scale, grid), grid)
+        result = nearest_float(
+            reference.released_whole(form.formula, rows, value, scale, grid), grid
+        )
     return result
 
 
@@ -391,7 +393,7 @@ def release_integer(
         if cell != _OPEN:
             return (cell << shift) + beyond
     rows = rows_from_bytes(raw, source)
-    return reference.grid_point(form.formula, rows, int(value), scale, 2.0**shift) << shift
+    return reference.released_whole(form.formula, rows, int(value), scale, 2.0**shift) << shift
 
 
 def reference_release(
@@ -405,7 +407,7 @@ def reference_release(
     """Release one number by the reference implementation; `problem` is value, scale and grid."""
     rows = rows_from_key(key, element, first)
     value, scale, grid = problem
-    cell = reference.grid_point(form.formulas[member], rows, value, scale, grid)
+    cell = reference.released_whole(form.formulas[member], rows, value, scale, grid)
     return nearest_float(cell, grid)
 
 

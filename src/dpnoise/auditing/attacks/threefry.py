@@ -154,14 +154,14 @@ def _margin(releases: Releases, value: float) -> Floats:
     return np.asarray(8.0 * np.spacing(size).astype(np.float64))
 
 
-def mantissa_bounds(releases: Releases, value: float, scale: float) -> tuple[Words, Words]:
-    """Return the least and the greatest mantissa m that can give each release.
+def mantissa_bounds(numbers: Releases, value: float, scale: float) -> tuple[Words, Words]:
+    """Return the least and the greatest mantissa m that can give each number.
 
     JAX draws sqrt(2) erfinv(u) with u = -1 + 2^-24 + m 2^-22. The error of its erfinv is at most
     0.54 steps of m, so one more step on each side suffices.
     """
-    margin = _margin(releases, value)
-    noise = releases.astype(np.float64) - value
+    margin = _margin(numbers, value)
+    noise = numbers.astype(np.float64) - value
 
     def steps(w: Floats) -> Floats:
         u = special.erf(w / (scale * math.sqrt(2.0)))
@@ -174,7 +174,7 @@ def mantissa_bounds(releases: Releases, value: float, scale: float) -> tuple[Wor
 
 
 def recover_seeds(
-    releases: Releases,
+    numbers: Releases,
     value: float,
     scale: float,
     *,
@@ -189,9 +189,9 @@ def recover_seeds(
     `path` has the splits from the seed's key to that of the draw: (1, 0) means
     split(split(key)[1])[0].
     """
-    if not len(releases):
-        reject("releases", releases, "have at least one number")
-    lows, highs = mantissa_bounds(releases, value, scale)
+    if not len(numbers):
+        reject("numbers", numbers, "have at least one number")
+    lows, highs = mantissa_bounds(numbers, value, scale)
 
     def work(first: int) -> list[int]:
         fitting = np.empty(_MOST_FOUND, dtype=np.uint32)
