@@ -204,7 +204,7 @@ class Layer:
 
     @cached_property
     def parameters(self) -> dict[str, torch.nn.Parameter]:
-        """The trainable parameters by name. Read it after the backward pass, not before."""
+        """The trainable parameters by name; after the backward pass, those of the optimizer."""
         return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
 
     def sample_spans(self) -> Iterator[tuple[int, int]]:

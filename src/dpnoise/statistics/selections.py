@@ -298,7 +298,7 @@ def place_scale(q: float, epsilon: float, row: int = 1) -> float:
 def select_places(
     counts: Counts, places: Sequence[float], epsilon: float, rng: Generator | None
 ) -> list[int]:
-    """Return the cells of several quantiles, for different places, both in ascending order.
+    """Select the cell of each quantile. `places` must be different and in ascending order.
 
     The middle quantile is selected first. It divides the rows into two halves, and the other
     quantiles are selected within these (Kaplan, Schnapp and Stemmer 2022). A row lies in one half
