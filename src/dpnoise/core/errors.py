@@ -259,9 +259,8 @@ def unknown_name_error(what: str, name: str, known: Collection[str]) -> Argument
 
 def suggest_names(name: str, known: Collection[str]) -> str:
     """Return a sentence with the known names that are most similar, or with all of them."""
-    near = get_close_matches(name, known, n=3)
-    if near:
-        return f"Did you mean {' or '.join(near)}?"
+    if suggestion := did_you_mean(name, known):
+        return suggestion
     if len(known) <= _MAX_LISTED:
         return f"Known: {', '.join(known)}."
     nearest = get_close_matches(name, known, n=5, cutoff=0.0)

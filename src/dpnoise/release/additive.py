@@ -39,7 +39,7 @@ from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, containers, exact
 from dpnoise.release.containers import TensorTask, Value, is_tensor, release_like
 from dpnoise.release.exact import AdditiveForm
-from dpnoise.release.mechanism import Mechanism, by_name, check_all_positive
+from dpnoise.release.mechanism import Mechanism, check_all_positive, require_named_arguments
 
 _FINEST: Final = 2.0**-50  # Finest grid, in scales: the first stage decides nothing on finer ones.
 _COARSEST: Final = 2.0**60  # Coarsest grid, in scales: on coarser ones all outputs are equal.
@@ -288,7 +288,7 @@ class LaplaceMechanism(_Additive):
     _form = exact.LAPLACE_1
     _form_for_one = exact.LAPLACE_1
 
-    @by_name(_reject_scale_and_delta)
+    @require_named_arguments(_reject_scale_and_delta)
     def __init__(
         self,
         *,
@@ -368,7 +368,7 @@ class GaussianMechanism(_Additive):
     _form = exact.GAUSSIAN_PAIRS
     _form_for_one = exact.GAUSSIAN_2
 
-    @by_name(_require_epsilon_and_delta)
+    @require_named_arguments(_require_epsilon_and_delta)
     def __init__(
         self,
         *,

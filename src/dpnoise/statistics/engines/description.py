@@ -101,9 +101,9 @@ class Files:
     def source_name(self) -> str:
         """The names of the files without their folders, or the table, for records and pages."""
         names = [
-            "standard input" if name == STANDARD_INPUT else escape_text(Path(name).name)
-            for name in self.path_texts
-            if self.format_of(name) != "postgres"  # Its address may have a user and a host.
+            "standard input" if path == STANDARD_INPUT else escape_text(Path(path).name)
+            for path in self.path_texts
+            if self.format_of(path) != "postgres"  # Its address may have a user and a host.
         ]
         if len(names) > _MOST_NAMED:
             names[_MOST_NAMED:] = [f"and {len(names) - _MOST_NAMED:,} more"]
