@@ -64,7 +64,7 @@ setup: $(VENV)/installed-test
 	@$(BIN)/python -m compileall -q src
 
 demo: $(VENV)/installed-cli
-	$(BIN)/dpnoise release --query histogram --edges 0,20000,40000,60000,80000,120000 --epsilon 0.5
+	$(BIN)/dpnoise release --sample --column income --query histogram --edges 0,20000,40000,60000,80000,120000 --epsilon 0.5
 	@echo
 	$(BIN)/python examples/demo.py
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.neighbours import vectors
+from dpnoise.auditing.neighbours import vector_pairs
 from dpnoise.core.parallel import cores, run_in_parallel
 from dpnoise.kernels import compile_inline, compile_kernel
 from dpnoise.kernels.elementary import in_widest_vectors, log
@@ -361,7 +361,7 @@ class Row:
 
 
 def _pairs(size: int) -> list[tuple[Any, Any]]:
-    return vectors(size)[:2]
+    return vector_pairs(size)[:2]
 
 
 def _svt(algorithm: int) -> Mechanism:
@@ -383,8 +383,8 @@ _MILLION: Final = 1_000_000
 _rappor = partial(rappor, f=0.75, answer=(0.45, 0.55))
 _index, _value = (partial(noisy_max, value=value) for value in (False, True))
 _SCALARS: Final = [(1, 0), (1, 2)]
-_TEN: Final = vectors(10)
-_FIVE: Final = vectors(5)
+_TEN: Final = vector_pairs(10)
+_FIVE: Final = vector_pairs(5)
 _GEOMETRIC: Final = math.log(1 + 2.0 ** -math.ceil(math.log(2 / EPSILON)))
 
 ROWS: Final = [

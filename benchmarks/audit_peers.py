@@ -13,7 +13,7 @@ from marks import write_between_marks
 
 import dpnoise
 from dpnoise.auditing.targets import MECHANISMS
-from dpnoise.auditing.wording import bound_text, percent
+from dpnoise.auditing.wording import bound_text, format_percent
 from dpnoise.core.errors import MissingExtraError
 from dpnoise.core.machine import describe_machine
 
@@ -30,7 +30,9 @@ def audit_row(name: str) -> str:
     started = time.process_time()
     report = dpnoise.audit(name, CLAIM, delta, budget=SMALLER_BUDGETS.get(name, BUDGET))
     best = report.findings[0]
-    rates = f"{percent(best.hits0, best.trials0)} and {percent(best.hits1, best.trials1)}"
+    rates = (
+        f"{format_percent(best.hits0, best.trials0)} and {format_percent(best.hits1, best.trials1)}"
+    )
     bound = bound_text(report.epsilon_lower, CLAIM)
     cells = [
         f"`{name}` {report.version}",

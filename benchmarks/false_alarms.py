@@ -87,7 +87,7 @@ def is_alarm(kind: Kind, confidence: float, budget: int) -> bool:
     mechanism, options = kind
     defaults: dict[str, Any] = {"epsilon": EPSILON, "budget": budget, "confidence": confidence}
     # Observations of forks and clocks certify nothing.
-    with mock.patch.object(additive_noise, "observations", return_value=[]):
+    with mock.patch.object(additive_noise, "run_side_channel_checks", return_value=[]):
         return dpnoise.audit(mechanism, **(defaults | options)).broken
 
 

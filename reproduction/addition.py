@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpnoise.auditing.attacks.generic import Feasibility, Precision, possible
+from dpnoise.auditing.attacks.generic import Feasibility, Precision, flag_feasible
 from dpnoise.auditing.targets.target import Target, make_target, wrap
 from dpnoise.core.errors import MissingExtraError, import_extra
 from dpnoise.core.machine import describe_machine
@@ -84,9 +84,9 @@ def check_addition(effort: Effort) -> Judgement:
 
 def time_exclusion(releases: NDArray[np.float64], value: float) -> tuple[float, float]:
     """Return the share of releases that exclude a value, and the nanoseconds per release."""
-    possible(releases[:10], value, 1.0)  # Compiles the attack.
+    flag_feasible(releases[:10], value, 1.0)  # Compiles the attack.
     start = time.perf_counter_ns()
-    excluded = ~possible(releases, value, 1.0)
+    excluded = ~flag_feasible(releases, value, 1.0)
     return float(np.mean(excluded)), (time.perf_counter_ns() - start) / len(releases)
 
 
@@ -214,7 +214,7 @@ PIECES = (
         statement="Attacks become infeasible, since the work of brute force is exponential in the "
         "size of the domain.",
         check=check_infeasible,
-        code=(possible, time_exclusion, check_infeasible),
+        code=(flag_feasible, time_exclusion, check_infeasible),
     ),
     Piece(
         key="shifts",

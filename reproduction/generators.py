@@ -11,7 +11,7 @@ from dpnoise.auditing.attacks.twister import UNIFORM_BITS, NoStateError, recover
 from dpnoise.auditing.processes import PHASE, check_stored_noise
 from dpnoise.auditing.targets.target import make_target
 from dpnoise.core.machine import describe_machine
-from dpnoise.core.safe_text import percent_beside
+from dpnoise.core.safe_text import format_percent_near_limit
 from reproduction.piece import (
     CONFIRMED,
     DIFFERS,
@@ -99,8 +99,8 @@ def check_phase(effort: Effort) -> Judgement:
     return Judgement(
         DIFFERS if not all(stores_second.values()) else CONFIRMED if is_detected else INCONCLUSIVE,
         f"Timing distinguishes a call that computes a pair from one that returns the kept value in "
-        f"{percent_beside(gauss, PHASE)} of the cases; for normalvariate, which keeps nothing, in "
-        f"{percent_beside(normalvariate, PHASE)} (half is guessing). "
+        f"{format_percent_near_limit(gauss, PHASE)} of the cases; for normalvariate, which keeps "
+        f"nothing, in {format_percent_near_limit(normalvariate, PHASE)} (half is guessing). "
         f"{n:,} calls of each on {describe_machine()}, in the worst of three repeats. Confirmed if "
         "the audit's check `phased` finds the first and not the second: above 60 % in every "
         "repeat, and not so for a control between the calls. Otherwise inconclusive: a busy "

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from dpnoise.auditing.page import ChartBar, bar_chart
+from dpnoise.auditing.page import ChartBar, draw_bar_chart
 from dpnoise.core import html
 from reproduction.piece import DIFFERS, VERDICTS, Cell, Result
 
@@ -25,7 +25,7 @@ def page(results: Sequence[Result], about: str) -> str:
         "reproduction/page.html",
         title="Secure Random Sampling in Differential Privacy, reproduced",
         verdict_counts=verdict_counts(results),
-        chart=bar_chart("Pieces of each verdict", rows, full=len(results)),
+        chart=draw_bar_chart("Pieces of each verdict", rows, full=len(results)),
         results=list(map(_view, results)),
         about=about,
     )

@@ -10,9 +10,9 @@ from dpnoise import cli
 
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 COMMANDS = {
-    "income-by-city.png": "release --query mean --lower 0 --upper 200000 --epsilon 1 "
-    "--group-by city=dublin,cork,limerick,galway,waterford --force",
-    "income-histogram.png": "release --query histogram "
+    "income-by-city.png": "release --sample --column income --query mean --lower 0 "
+    "--upper 200000 --epsilon 1 --group-by city=dublin,cork,limerick,galway,waterford --force",
+    "income-histogram.png": "release --sample --column income --query histogram "
     "--edges 0,20000,40000,60000,80000,100000,120000 --epsilon 0.5 --force",
     "leakage.png": "leakage",
 }

@@ -20,7 +20,7 @@ from dpnoise import cli
 from dpnoise.auditing import additive_noise, calls
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim, gaussian_claim
 from dpnoise.auditing.counting import check_calls, check_independent, p_value
-from dpnoise.auditing.neighbours import search
+from dpnoise.auditing.neighbours import search_pairs
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import DependentError, Target, TargetError
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError
@@ -37,7 +37,7 @@ rng = np.random.default_rng()
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip the side-channel checks."""
-    monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
+    monkeypatch.setattr(additive_noise, "run_side_channel_checks", lambda *_: [])
 
 
 def laplace(scale: float) -> Release:
@@ -164,7 +164,9 @@ def test_a_search_for_whole_values_leaves_out_fractions() -> None:
 def test_the_same_noise_at_every_value_seldom_stands_out() -> None:
     """At most one search in 100 adds pairs: counted in 5, exact binomial."""
     target = Target("mine", "laplace", 1.0, laplace(1.0))
-    check_rate(lambda: bool(search(target, 1.0, np.dtype(np.float64), whole=False)), 5, 0.01)
+    check_rate(
+        lambda: bool(search_pairs(target, 1.0, np.dtype(np.float64), only_multiples=False)), 5, 0.01
+    )
 
 
 def test_a_search_ends_where_a_target_fails() -> None:
@@ -174,7 +176,7 @@ def test_a_search_ends_where_a_target_fails() -> None:
         return laplace(1.0)(value, n)
 
     target = Target("mine", "laplace", 1.0, fragile)
-    assert search(target, 1.0, np.dtype(np.float64), whole=False) == []
+    assert search_pairs(target, 1.0, np.dtype(np.float64), only_multiples=False) == []
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -186,8 +188,11 @@ def test_pairs_that_are_searched_for_are_neighbours(dtype: Any, sensitivity: flo
     def shift_one_value(value: float, n: int) -> Floats:
         return np.full(n, value + (value == odd) * sensitivity)
 
-    pairs = search(
-        Target("mine", "laplace", 1.0, shift_one_value), sensitivity, np.dtype(dtype), whole=False
+    pairs = search_pairs(
+        Target("mine", "laplace", 1.0, shift_one_value),
+        sensitivity,
+        np.dtype(dtype),
+        only_multiples=False,
     )
     assert len(pairs) == 2
     for low, high in pairs:

@@ -22,7 +22,7 @@ from dpnoise.auditing import any_mechanism
 from dpnoise.auditing.attacks import certified_bounds
 from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
-from dpnoise.auditing.learned.expected_bounds import Proposal, Score, ranges
+from dpnoise.auditing.learned.expected_bounds import Proposal, Score, describe_ranges
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.outputs import Encoder, OutputSource
 from dpnoise.auditing.report import Report
@@ -215,7 +215,7 @@ def test_next_to_an_event_that_chance_may_have_chosen_a_sure_one_is_counted(
         return np.array([event.hits for event, _ in proposed]) * n / 100_000
 
     monkeypatch.setattr(any_mechanism, "_tally_events", tally)
-    sizes = any_mechanism.Sizes(0, 0, 0, tuning=100_000, racing=100_000, final=1_000_000)
+    sizes = any_mechanism.Sizes(0, 0, 0, tuning=100_000, comparing=100_000, final=1_000_000)
     best, counts, _ = any_mechanism._compare_events(None, events, sizes, estimator)  # type: ignore[arg-type]
     assert [event.hits for event, _ in best] == [seen[i] for i in chosen]
     assert len(counts) == len(chosen)
@@ -321,9 +321,13 @@ def test_rows_of_a_frame_are_added_removed_and_replaced() -> None:
         ({"neighbours": []}, "neighbours must have at least one pair of data sets"),
         ({"neighbours": "rows", "data": []}, "data must have at least one row to remove"),
         ({"neighbours": "vector", "size": 0}, "size must be at least 1, got 0"),
-        ({"attacks": ["bits"]}, "attacks, pairs and scale are for added noise"),
+        ({"attacks": ["bits"]}, "attacks is for added noise: leave out neighbours."),
+        ({"pairs": [(0, 1)]}, "pairs is for added noise: leave out neighbours."),
+        ({"scale": 2.0}, "scale is for added noise: leave out neighbours."),
+        ({"neighbours": [([0], [0])]}, "The two data sets of each of neighbours must differ."),
+        ({"neighbours": [("a", "a")]}, "The two data sets of each of neighbours must differ."),
         ({"mu": 1.0}, "Give one claim: epsilon=1.0"),
-        ({"data": [1]}, "data is for neighbours='rows'"),
+        ({"data": [1]}, 'data needs neighbours="rows", which adds'),
         ({"neighbours": None, "boosting": True}, "boosting is for mechanisms of any kind"),
     ],
 )
@@ -345,10 +349,25 @@ def test_a_flag_is_true_or_false(name: str, value: Any) -> None:
         audit_bits(flip, **{name: value})
 
 
-@pytest.mark.parametrize("neighbours", [[1, 2], [(1, 2, 3)], 7, ["ab"]])
-def test_neighbours_that_are_not_pairs_are_refused(neighbours: Any) -> None:
-    with pytest.raises(ArgumentTypeError, match="pair"):
+@pytest.mark.parametrize(
+    "neighbours",
+    [
+        *([1, 2], [(1, 2, 3)], 7, True, ["ab"], {"a": [0], "b": [1]}, np.array([[0, 1], [1, 0]])),
+        *(([0, 1], [0]), ([0, 1], [1, 1]), [[0, 1], [1, 1]]),  # One pair, or two pairs of numbers.
+    ],
+)
+def test_neighbours_that_are_not_pairs_are_answered_with_an_example(neighbours: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"neighbours must .*\[\(a, b\)\]"):
         audit_bits(flip, neighbours=neighbours)
+
+
+def test_a_mechanism_of_data_alone_is_answered_with_a_function_of_n() -> None:
+    def total(data: list[int]) -> int:
+        return sum(data)
+
+    with pytest.raises(ArgumentTypeError, match=r"\(data, n\) -> n outputs, got .*total") as e:
+        audit_bits(total)
+    assert "lambda data, n: [" in str(e.value)
 
 
 # What is wrong with a mechanism ------------------------------------------------------------------
@@ -491,7 +510,7 @@ assert dpnoise.audit(lambda data, n: [data] * n, 1.0, neighbours=[(0, 1)], budge
         (lambda bit: "yes" if bit else "no", {"y is 'yes'", "y is 'no'"}),
         (lambda bit: 0 if bit else "hidden", {"y is at most 0", "y is 'hidden'"}),
         (lambda bit: (bit, "answer"), {"y[0] is above 0", "y[0] is at most 0"}),
-        (lambda bit: 7 if bit else math.nan, {"y is there", "y is missing"}),
+        (lambda bit: 7 if bit else math.nan, {"y is not missing", "y is missing"}),
         (Answer, {"y is <Answer.YES: True>", "y is <Answer.NO: False>"}),
     ],
 )
@@ -508,14 +527,14 @@ def test_ranges_of_numbers_and_texts_are_distinguished() -> None:
     edges = np.sort(np.concatenate([points, np.nextafter(points, np.inf), [np.inf]]))
     cells = np.searchsorted(edges, [0.0, 0.5, 1.0, 3.0, 5.5, 6.0, 6.5, 9.0, np.nan], side="right")
 
-    def describe(*inside: int, gaps: bool = True) -> str:
+    def describe(*inside: int, may_be_missing: bool = True) -> str:
         chosen = np.isin(np.arange(len(edges) + 1), [cells[i] for i in inside])
-        return ranges(edges, chosen, codes.get, gaps=gaps)
+        return describe_ranges(edges, chosen, codes.get, may_be_missing=may_be_missing)
 
     assert describe(0, 4) == "'a' or 0"
     assert describe(2, 3, 4, 5, 6, 7) == "'a' or 'b' or at least 1"
     assert describe(6, 8) == "'b' or missing"
-    assert describe(6, 8, gaps=False) == "'b'"
+    assert describe(6, 8, may_be_missing=False) == "'b'"
     assert describe() == "never"
 
 
@@ -601,7 +620,7 @@ def test_a_program_gets_frames_as_rows_and_columns_of_one_name_are_refused() -> 
 
 
 def test_a_line_that_is_not_json_is_reported() -> None:
-    with pytest.raises(TargetError, match="wrote a line that is no JSON"):
+    with pytest.raises(TargetError, match="wrote a line that is not JSON"):
         audit_bits([sys.executable, "-c", "print('}')"])
 
 

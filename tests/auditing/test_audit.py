@@ -40,7 +40,7 @@ def with_side_channel_checks() -> None:
 def _no_looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip these checks, except in tests that use `with_side_channel_checks`."""
     if "with_side_channel_checks" not in request.fixturenames:
-        monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
+        monkeypatch.setattr(additive_noise, "run_side_channel_checks", lambda *_: [])
 
 
 def textbook(value: float, n: int) -> Floats:
@@ -193,7 +193,7 @@ def test_the_method_is_named_with_its_numbers() -> None:
     report = run_audit(budget=24_500)
     assert "Clopper and Pearson" in report.method
     assert "139 releases" in report.method
-    assert "6,125 fresh ones" in report.method
+    assert "6,125 fresh releases" in report.method
     assert f"{2 * len(QUICK) * len(report.pairs)} events" in report.method
     assert report.releases == 4 * 139 * len(report.pairs) + 2 * 3062 + 2 * 6125 <= 24_500
 
@@ -323,7 +323,7 @@ def test_no_pair_is_further_apart_than_the_sensitivity_even_if_the_target_rounds
         assert 0 < Fraction(value1) - Fraction(value0) <= Fraction(sensitivity)
         if 1e-4 < sensitivity < 50:
             assert (dtype(value0), dtype(value1)) == (value0, value1)
-    for value0, value1 in pairs_of_values(sensitivity, np.dtype(dtype), whole=True):
+    for value0, value1 in pairs_of_values(sensitivity, np.dtype(dtype), only_multiples=True):
         if 1e-4 < sensitivity < 50:
             assert value1 - value0 > 0.4 * sensitivity
 
@@ -381,7 +381,7 @@ def test_progress_goes_from_0_to_1() -> None:
 
 def test_looks_at_a_generator_are_separate_from_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     alarming = Observation("forked", found=True, words="All children drew the same.")
-    monkeypatch.setattr(additive_noise, "observations", lambda *_: [alarming])
+    monkeypatch.setattr(additive_noise, "run_side_channel_checks", lambda *_: [alarming])
     report = run_audit(lambda _, n: np.zeros(n))
     assert report.observations == [alarming]
     assert (report.epsilon_lower, report.broken) == (0.0, False)
@@ -444,7 +444,7 @@ def test_looks_at_the_clock_are_left_out_where_they_would_take_long(
         ({"attacks": ["nothing"]}, "There is no attack 'nothing'. Known: mironov"),
         ({"attacks": "nothing"}, "There is no attack 'nothing'"),
         ({"attacks": []}, "attacks must have at least one attack"),
-        ({"attacks": ["twister"]}, "attacks must be one whose events are indep"),
+        ({"attacks": ["twister"]}, "attacks must be an attack that an audit can run"),
     ],
 )
 def test_a_wrong_argument_is_named_before_the_target_is_called(

@@ -122,7 +122,7 @@ def test_the_ceiling_stands_next_to_the_bound_and_among_the_limits() -> None:
 
 def test_a_finding_shows_its_event_and_its_two_counts() -> None:
     text = read(example_report.broken_report()).text
-    assert "|y| < 2-2 and y is no multiple of 2-54" in text
+    assert "|y| < 2-2 and y is not a multiple of 2-54" in text
     assert "3,723 of 20,000 (18.6%)" in text
     assert "Seen 3,723 times at 0, never at 1." in text
     assert "12 of 10,000 (0.12%)" in text

@@ -11,7 +11,7 @@ from dpnoise.auditing import any_mechanism
 from dpnoise.auditing.any_mechanism import Sizes
 from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
-from dpnoise.auditing.learned.events import proposals
+from dpnoise.auditing.learned.events import propose_events
 from dpnoise.auditing.learned.expected_bounds import Proposal, evaluate
 from dpnoise.auditing.learned.scores import find_cells
 from dpnoise.auditing.learned.views import Block
@@ -30,27 +30,27 @@ def proposal(hits: tuple[float, float] = (0.0, 0.0), *, swapped: bool = False) -
     return Proposal(score, event, 0.0, swapped, 0.0, hits, (0.0, 0.0), 0.0, 0.0)
 
 
-@pytest.mark.parametrize("alike", [False, True])
+@pytest.mark.parametrize("many_duplicates", [False, True])
 @pytest.mark.parametrize(("pairs", "data_sets"), [(1, 2), (2, 3), (3, 4), (12, 13)])
 def test_a_budget_is_not_exceeded_and_the_last_count_has_the_largest_part(
-    pairs: int, data_sets: int, *, alike: bool
+    pairs: int, data_sets: int, *, many_duplicates: bool
 ) -> None:
     for budget in np.geomspace(1_000, 1e9, 40).astype(int).tolist():
-        sizes = Sizes.of(budget, pairs, data_sets, alike=alike)
+        sizes = Sizes.of(budget, pairs, data_sets, many_duplicates=many_duplicates)
         learned = 2 * min(pairs, 2)
         steps = [
             data_sets * sizes.screening,
             learned * sizes.learning,
-            learned * (sizes.tuning + sizes.racing),
+            learned * (sizes.tuning + sizes.comparing),
             2 * sizes.final,
         ]
         assert budget - 2 <= sum(steps) <= budget
         assert max(steps) == steps[-1] >= 0.4 * budget - 2
         assert sizes.screening_train <= sizes.screening / 3
         # If there are many releases, events are compared in more than thresholds are chosen on.
-        assert sizes.tuning + sizes.racing < 300_000 or sizes.racing >= sizes.tuning
+        assert sizes.tuning + sizes.comparing < 300_000 or sizes.comparing >= sizes.tuning
         # The closest events differ by little: a fifth of a large budget distinguishes them.
-        assert learned * (sizes.tuning + sizes.racing) >= min(0.2 * budget, learned * 7e6) - 4
+        assert learned * (sizes.tuning + sizes.comparing) >= min(0.2 * budget, learned * 7e6) - 4
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_scores_of_shared_views_equal_the_scores_evaluated_singly() -> None:
         parts[rng.random((n, 4)) < 0.1] = np.nan
     rows = [np.column_stack([np.full(n, 4.0), parts]) for parts in outputs]
     estimator = BoundEstimator(Claim("epsilon", 0.1), n, 0.1)
-    events = proposals(rows[0], rows[1], ["its length", *"abcd"], estimator)
+    events = propose_events(rows[0], rows[1], ["its length", *"abcd"], estimator)
     scores = list({id(event.score): event.score for event in events}.values())
     assert len(scores) > len({tuple(map(id, score.views)) for score in scores}) > 3
     for score, together in zip(scores, evaluate(scores, rows[0]), strict=True):
@@ -140,6 +140,6 @@ def test_a_rare_event_that_the_first_fresh_releases_miss_is_not_given_up(
         source, [(event, PAIR) for event in events.values()], sizes, estimator
     )
     assert len(rounds) > 1
-    assert rounds[0] < 0.2 * sizes.racing
+    assert rounds[0] < 0.2 * sizes.comparing
     assert best[0][0] is events["rare"]
     assert counts[0, 0] == pytest.approx(1e-3 * (trials - rounds[0]))

@@ -246,8 +246,8 @@ def test_theorem_5_1_s_leak_is_of_outputs_that_a_sum_with_1_cannot_have(
     assert mass == pytest.approx(delta(30.0, at_0, at_1), abs=1e-6)
     assert mass > 0.99 * delta(1.0, at_0, at_1)
     # No noise at all could give nearly all of these outputs: no z has fl(1 + z) = y.
-    sizes = FLOAT16.sizes()
-    reachable = FLOAT16.round(1 + FLOAT16.round(np.concatenate([-sizes, sizes])))
+    magnitudes = FLOAT16.magnitudes()
+    reachable = FLOAT16.round(1 + FLOAT16.round(np.concatenate([-magnitudes, magnitudes])))
     assert at_0.probabilities[~np.isin(at_0.values, reachable)].sum() > 0.99 * mass
 
 
@@ -329,14 +329,14 @@ def test_the_ideal_of_a_fine_grid_is_the_ideal_of_real_arithmetic() -> None:
     for form, noise in (("laplace_1", "Laplace"), ("gaussian_2", "Gaussian")):
         for epsilon in (0.25, 1.0):
             bound = release_bounds(form, 2, epsilon, grid=2.0**-10)
-            assert bound.ideal == pytest.approx(summary._ideal(noise, epsilon), abs=1e-3)
-            assert bound.ideal <= summary._ideal(noise, epsilon) + 1e-12
+            assert bound.ideal == pytest.approx(summary._ideal_delta(noise, epsilon), abs=1e-3)
+            assert bound.ideal <= summary._ideal_delta(noise, epsilon) + 1e-12
 
 
 def test_the_ideal_gaussian_is_the_calibration_s() -> None:
     for epsilon in (0.1, 1.0, 3.0):
         ball = calibration.gaussian_delta_ball(1.0, epsilon, 1.0, bits=128)
-        assert summary._ideal("Gaussian", epsilon) == pytest.approx(float(ball), rel=1e-9)
+        assert summary._ideal_delta("Gaussian", epsilon) == pytest.approx(float(ball), rel=1e-9)
 
 
 # The command. ------------------------------------------------------------------------------------

@@ -13,20 +13,20 @@ from support.alarms import FALSE_ALARM, LONG
 
 import dpnoise
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
-from dpnoise.auditing.learned.events import proposals, tune
-from dpnoise.auditing.learned.expected_bounds import _ladder
+from dpnoise.auditing.learned.events import propose_events, tune_thresholds
+from dpnoise.auditing.learned.expected_bounds import _pick_at_several_rates
 from dpnoise.auditing.learned.scores import (
     _pool_counts,
-    counts,
+    count_by_cell,
     edges_of,
     edges_of_codes,
     find_cells,
     fit_logistic_curve,
-    rising_steps,
-    steps,
-    weights,
+    fit_rising_steps,
+    fit_steps,
+    fit_weights,
 )
-from dpnoise.auditing.learned.views import SIDES, STEPS, Block, _mark_special, views_of
+from dpnoise.auditing.learned.views import DIFFERENCES, SIDES, Block, _mark_special, views_of
 from dpnoise.auditing.tuning import TUNING
 
 CERTAIN = 1 - FALSE_ALARM
@@ -50,22 +50,22 @@ def test_equal_rows_are_learned_from_once_with_how_often_they_were_seen(n: int) 
         shares = np.arange(1, cells) / cells
         (edges,), (same,) = edges_of(x, count0 + count1, shares), edges_of(each, ones, shares)
         assert edges.tolist() == same.tolist()
-        for learn in (steps, rising_steps):
-            once = learn(edges, *counts(edges, find_cells(edges, x), count0, count1))
-            one_by_one = learn(edges, *counts(edges, find_cells(edges, each), at0, 1 - at0))
+        for learn in (fit_steps, fit_rising_steps):
+            once = learn(edges, *count_by_cell(edges, find_cells(edges, x), count0, count1))
+            one_by_one = learn(edges, *count_by_cell(edges, find_cells(edges, each), at0, 1 - at0))
             assert np.allclose(once.ratios, one_by_one.ratios)
     assert edges_of_codes(x, count0 + count1).tolist() == edges_of_codes(each, ones).tolist()
     features = np.column_stack([x / 1000, np.sin(x)])
     each_features = np.column_stack([each / 1000, np.sin(each)])
-    fitted = weights(features, count0, count1)
-    assert np.allclose(fitted, weights(each_features, at0, 1 - at0))
+    fitted = fit_weights(features, count0, count1)
+    assert np.allclose(fitted, fit_weights(each_features, at0, 1 - at0))
 
 
 @pytest.mark.parametrize("parts", [1, 4, 20])
 def test_weights_are_where_the_likelihood_with_its_penalty_is_highest(parts: int) -> None:
     x = rng.normal(size=(3_000, parts)) + rng.normal(size=parts)
     count0, count1 = rng.integers(0, 9, (2, len(x))).astype(np.float64)
-    total, fitted = count0 + count1, weights(x, count0, count1)
+    total, fitted = count0 + count1, fit_weights(x, count0, count1)
     columns = [x, np.ones((len(x), 1))]
     spread = [np.cov(column, aweights=total, ddof=0) for x in columns for column in x.T]
     penalty = 1e-3 * total.sum() * np.mean(spread)
@@ -141,7 +141,7 @@ def test_no_number_counts_twice_in_a_sum_and_sums_of_several_kinds_cost_more() -
     estimator = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
     rows = [np.column_stack([np.full(40_000, 3.0), rng.laplace(size=(40_000, 3)) + mean])
             for mean in (0.0, 0.3)]  # fmt: skip
-    events = proposals(rows[0], rows[1], ["its length", *"abc"], estimator)
+    events = propose_events(rows[0], rows[1], ["its length", *"abc"], estimator)
     for event in events:
         kinds = {view.kind for view in event.score.views}
         assert len({view.take for view in event.score.views}) == len(event.score.views)
@@ -155,7 +155,7 @@ def test_the_events_next_to_the_best_are_the_best_rarer_and_likelier_ones() -> N
     expected = rng.normal(size=60)
     expected[rng.random(60) < 0.2] = -np.inf
     rarer, likelier = 4, 3
-    indices = _ladder(expected, hits, (rarer, likelier))
+    indices = _pick_at_several_rates(expected, hits, rarer, likelier)
     best = indices[0]
     assert expected[best] == expected.max()
     down = [index for index in indices if hits[index] < hits[best]]
@@ -168,8 +168,8 @@ def test_the_events_next_to_the_best_are_the_best_rarer_and_likelier_ones() -> N
         assert expected[index] == expected[hits < TUNING.event_step * hits[last]].max()
     for last, index in pairwise([best, *up]):
         assert expected[index] == expected[hits > TUNING.event_step**-1 * hits[last]].max()
-    assert _ladder(expected, hits, (0, 0)) == [best]
-    assert _ladder(np.full(60, -np.inf), hits, (rarer, likelier)) == []
+    assert _pick_at_several_rates(expected, hits, 0, 0) == [best]
+    assert _pick_at_several_rates(np.full(60, -np.inf), hits, rarer, likelier) == []
 
 
 def test_an_event_that_several_scores_have_is_proposed_once() -> None:
@@ -180,8 +180,8 @@ def test_an_event_that_several_scores_have_is_proposed_once() -> None:
         for probabilities in (shares, shares[::-1])
     )
     estimator = BoundEstimator(Claim("epsilon", 1.0), 100_000, 0.001)
-    learned = proposals(rows0, rows1, list("abcd"), estimator)
-    tuned = tune([event.score for event in learned], rows0, rows1, estimator)
+    learned = propose_events(rows0, rows1, list("abcd"), estimator)
+    tuned = tune_thresholds([event.score for event in learned], rows0, rows1, estimator)
     for events in (learned, tuned):
         counts = [(event.swapped, event.hits) for event in events if not event.rare]
         assert len(counts) == len(set(counts)) > 3
@@ -195,7 +195,7 @@ def test_likelier_events_are_compared_as_well_where_the_best_is_one_of_many() ->
     rows0, rows1 = (rng.laplace(move, 10.0, (n, 3)) for move in (0.0, 2.0))
     scores = {
         id(event.score): event.score
-        for event in proposals(rows0, rows1, ["a", "b", "c"], estimator)
+        for event in propose_events(rows0, rows1, ["a", "b", "c"], estimator)
     }
     values = [np.unique(score(np.concatenate([rows0, rows1]))) for score in scores.values()]
     exceed = [len(of_score) > TUNING.thresholds for of_score in values]
@@ -203,7 +203,7 @@ def test_likelier_events_are_compared_as_well_where_the_best_is_one_of_many() ->
     assert not all(exceed)
     for score, is_one_of_many in zip(scores.values(), exceed, strict=True):
         for swapped in (False, True):
-            events = tune([score], rows0, rows1, estimator)
+            events = tune_thresholds([score], rows0, rows1, estimator)
             best, *others = [event for event in events if event.swapped == swapped]
             likelier = [event for event in others if event.hits[0] > best.hits[0]]
             if is_one_of_many:
@@ -238,8 +238,8 @@ def test_ratios_of_one_pattern_only_rise_or_only_fall_with_the_size_of_the_rest(
     count0, count1 = np.concatenate([rising, rising[::-1]]), np.full(48, 1e6)
     edges = edges_of_codes(codes, count0 + count1)
     cells = find_cells(edges, codes)
-    seen = counts(edges, cells, count0, count1)
-    learned = steps(edges, *seen, together=24).ratios[cells].reshape(2, 24)
+    seen = count_by_cell(edges, cells, count0, count1)
+    learned = fit_steps(edges, *seen, ordered_span=24).ratios[cells].reshape(2, 24)
     assert (np.diff(learned[0]) >= 0).all()
     assert (np.diff(learned[1]) <= 0).all()
     assert np.flatnonzero(np.diff(learned[0]) == 0).tolist() == [5]
@@ -270,7 +270,7 @@ def test_the_one_informative_number_in_fifty_is_found() -> None:
         for ratio in (1.0, math.exp(-0.5))
     ]
     estimator = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
-    best = proposals(rows[0], rows[1], ["its length", "y"], estimator)[0]
+    best = propose_events(rows[0], rows[1], ["its length", "y"], estimator)[0]
     assert best.event.words == "y is 7"
     assert 0.9 * (0.5 - 6 * 0.03) < best.expected_bound < 0.5 + 6 * 0.03
 
@@ -287,7 +287,7 @@ def test_an_event_is_the_same_by_its_score_and_in_rows_of_integers() -> None:
         rows: list[Any] = [
             np.column_stack([np.full(n, parts), values]).astype(dtype) for values in outputs
         ]
-        learned = proposals(rows[0], rows[1], ["its length", *"abcd"], estimator)
+        learned = propose_events(rows[0], rows[1], ["its length", *"abcd"], estimator)
         assert {len(proposal.score.views) > 1 for proposal in learned} == {False, True}
         for proposal in learned:
             flags = proposal.event.holds(rows[0])
@@ -303,8 +303,8 @@ def test_the_steps_of_sums_that_were_released_are_learned_together() -> None:
     sums = [(steps_of + up).cumsum(axis=1) for up, steps_of in enumerate(noise)]
     rows = [np.column_stack([np.full(n, float(parts)), values]) for values in sums]
     estimator = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.1, chance=3.0)
-    events = proposals(rows[0], rows[1], ["its length", *"abcdefghij"], estimator)
-    assert [STEPS] * parts in [[view.kind for view in event.score.views] for event in events]
+    events = propose_events(rows[0], rows[1], ["its length", *"abcdefghij"], estimator)
+    assert [DIFFERENCES] * parts in [[view.kind for view in event.score.views] for event in events]
 
 
 def mixed_rows(n: int, parts: int = 3) -> NDArray[np.float64]:
@@ -358,7 +358,7 @@ def test_numbers_and_bits_of_two_mechanisms_are_summed_up() -> None:
     # Numbers and bits both distinguish the data sets; otherwise chance decides which are summed.
     rows[1][:, 1:4] += 0.2 * (rows[1][:, 1:4] > -1000)
     rows[1][:, 4:] = rng.random((40_000, 3)) < 0.55
-    events = proposals(rows[0], rows[1], ["its length", *"abcxyz"], estimator)
+    events = propose_events(rows[0], rows[1], ["its length", *"abcxyz"], estimator)
     assert set(SIDES) in [{view.kind for view in event.score.views} for event in events]
 
 

@@ -29,7 +29,7 @@ rng = np.random.default_rng()
 @pytest.fixture(autouse=True)
 def _no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip the side-channel checks."""
-    monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
+    monkeypatch.setattr(additive_noise, "run_side_channel_checks", lambda *_: [])
 
 
 def add_noise(value: float, n: int) -> Any:
@@ -290,14 +290,14 @@ def test_a_target_that_takes_a_second_a_call_is_asked_for_all_at_once(clock: Clo
 
 def test_a_pace_is_that_of_a_release_beyond_what_a_call_takes() -> None:
     pace = Pace(40.0)
-    assert list(pace.parts(1_000)) == [1_000]
+    assert list(pace.call_sizes(1_000)) == [1_000]
     pace.note(10, 2.0)
-    assert list(pace.parts(120)) == [50, 50, 20]
+    assert list(pace.call_sizes(120)) == [50, 50, 20]
     pace.note(110, 3.0)
     assert pace.seconds_per_release() == pytest.approx(0.01)
-    assert list(pace.parts(2_500)) == [1_000, 1_000, 500]
-    assert list(pace.parts(2_500, most=2_000)) == [1_000, 1_000, 500]
-    assert list(pace.parts(7, most=3)) == [3, 3, 1]
+    assert list(pace.call_sizes(2_500)) == [1_000, 1_000, 500]
+    assert list(pace.call_sizes(2_500, most=2_000)) == [1_000, 1_000, 500]
+    assert list(pace.call_sizes(7, most=3)) == [3, 3, 1]
 
 
 def test_one_release_that_takes_longer_than_a_call_may_is_reported() -> None:

@@ -23,10 +23,10 @@ from dpnoise.auditing.processes import (
     check_restarts,
     check_stored_noise,
     check_timing,
-    program_of,
+    release_program,
 )
 from dpnoise.auditing.targets import Target, make_target, wrap
-from dpnoise.core.safe_text import percent_beside
+from dpnoise.core.safe_text import format_percent_near_limit
 
 Floats = NDArray[np.float64]
 
@@ -127,7 +127,7 @@ def test_a_fixed_seed_repeats_its_noise_after_a_restart() -> None:
 
 def test_a_fresh_seed_does_not() -> None:
     for name in sample_cases(["numpy.laplace", "dpnoise.release"], 1):
-        assert not check_restarts(program_of(name)).found, name
+        assert not check_restarts(release_program(name)).found, name
 
 
 def test_a_program_that_fails_or_hangs_is_reported() -> None:
@@ -329,7 +329,7 @@ def test_the_uniforms_that_a_call_draws_show_which_sampler_keeps_a_gaussian(
 
 @pytest.mark.parametrize("share", [0.59996, 0.6, 0.60004, 0.98])
 def test_no_share_is_shown_on_the_other_side_of_its_threshold(share: float) -> None:
-    shown = float(percent_beside(share, PHASE).removesuffix("%")) / 100
+    shown = float(format_percent_near_limit(share, PHASE).removesuffix("%")) / 100
     assert (shown > PHASE, shown < PHASE) == (share > PHASE, share < PHASE)
 
 

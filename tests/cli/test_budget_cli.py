@@ -130,7 +130,7 @@ WRONG = [
     (["spend", "b.json", "--epsilon", "0.1", "--delta", "1e-9", "--note", "x"], "delta 0 left"),
     (["spend", "b.json", "--rho", "0.1", "--note", "x"], "counts epsilon: --epsilon"),
     (["mend", "new.json"], "There is no ledger"),
-    (["burn", "b.json"], "invalid choice"),
+    (["burn", "b.json"], "there is no 'burn'. Choose from create, show"),
     ([], "ACTION"),
 ]
 

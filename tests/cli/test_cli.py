@@ -81,15 +81,6 @@ def test_only_declared_groups_are_published(
     assert all(release["epsilon"] == 1e6 for release in releases(out))
 
 
-def test_without_a_file_the_shipped_people_are_used(capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, _ = run(
-        capsys, "release", "--query", "mean", "--lower", "0", "--upper", "200000", "--epsilon", "1"
-    )
-    assert status == 0
-    assert "mean" in out
-    assert "epsilon 1 in all: mean 1. One row added or removed." in out
-
-
 def test_output_and_plot_are_written_whole(
     table: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -98,7 +89,7 @@ def test_output_and_plot_are_written_whole(
         "--output", tmp_path / "out.json", "--plot", tmp_path / "out.png",
     )  # fmt: skip
     assert status == 0
-    assert json.loads((tmp_path / "out.json").read_text())["format"] == 3
+    assert json.loads((tmp_path / "out.json").read_text())["format"] == 4
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
     assert not list(tmp_path.glob(".*"))
     reference = tmp_path / "by-hand"
@@ -208,8 +199,14 @@ def test_errors_are_reported_before_noise_is_drawn(
         ([table, *BOUNDS, "--query", "mode"], "There is no statistic 'mode'"),
         ([table, *BOUNDS, "--query", "quantile:x"], "quantile:0.9"),
         ([table, *BOUNDS, "--query", "quantile"], "quantile:0.9"),
-        ([table, "--query", "count"], "t.csv to use: --column NAME. Its first line has 2 entries."),
-        ([table.with_suffix(".parquet")], "t.parquet to use: --column NAME. It has: city, x."),
+        (
+            [table, "--query", "median"],
+            "t.csv to use: --column NAME. Its first line has 2 entries.",
+        ),
+        (
+            [table.with_suffix(".parquet"), "--query", "sum"],
+            "t.parquet to use: --column NAME. It has: city, x.",
+        ),
         ([tmp_path / "none.csv", "--query", "count"], "There is no file"),
         ([tmp_path / "none.csv", "--query", "mode"], "There is no file"),
         ([tmp_path, "--query", "count"], "is a folder"),
@@ -407,8 +404,9 @@ def test_a_ragged_row_is_called_so(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_negative_numbers_are_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     bounds = ["--lower", "-1e5", "--upper", "2e5"]
-    assert cli.main(["release", "--column", "income", "--query", "mean", *bounds]) == 0
-    assert cli.main(["release", "--query", "histogram", "--edges", "-5,5"]) == 0
+    sample = ["release", "--sample", "--column", "income"]
+    assert cli.main([*sample, "--query", "mean", *bounds]) == 0
+    assert cli.main([*sample, "--query", "histogram", "--edges", "-5,5"]) == 0
     assert capsys.readouterr().err == ""
 
 
@@ -424,7 +422,8 @@ def test_a_library_that_cannot_be_set_up_is_an_error_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MPLBACKEND", "bogus")
-    code = "import sys; from dpnoise import cli; sys.exit(cli.main(['release', '--plot', 'a.png']))"
+    arguments = ["release", "--sample", "--plot", "a.png"]
+    code = f"import sys; from dpnoise import cli; sys.exit(cli.main({arguments}))"
     process = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )

@@ -113,7 +113,7 @@ def test_a_target_may_have_any_name(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = adapters.Adapter(lambda _: (1.0, lambda value, n: np.full(n, value)), "laplace", None)
-    monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
+    monkeypatch.setattr(additive_noise, "run_side_channel_checks", lambda *_: [])
     for name in ("[/x]:heart:", "\x1b[2Jgone"):
         monkeypatch.setitem(adapters.ADAPTERS, name, quick)
         options = ["--epsilon", "1", "--budget", "1000", "--html", "a.html"]

@@ -64,10 +64,10 @@ def _small_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make audits and enumerations small."""
     quick = adapters.Adapter(lambda _: (1.0, lambda value, n: np.full(n, value)), "laplace", None)
     monkeypatch.setitem(adapters.ADAPTERS, "quick", quick)
-    monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
+    monkeypatch.setattr(additive_noise, "run_side_channel_checks", lambda *_: [])
     monkeypatch.setattr(summary, "leakage_table", lambda *_: [])
     monkeypatch.setattr(summary, "release_table", lambda *_: [])
-    monkeypatch.setattr(summary, "plot", lambda *parts: parts[-1].write_bytes(b"drawn"))
+    monkeypatch.setattr(summary, "plot_leakage", lambda *parts: parts[-1].write_bytes(b"drawn"))
 
 
 # A command with an option that writes a file, and the ending of the file's name.
@@ -216,7 +216,7 @@ def test_a_plot_that_fails_after_all_costs_neither_the_report_nor_the_table(
 
     monkeypatch.setattr("dpnoise.cli.release.draw_bars", draw)
     assert release("--output", "r.json", "--plot", "r.png") == 130
-    assert json.loads(Path("r.json").read_text())["format"] == 3
+    assert json.loads(Path("r.json").read_text())["format"] == 4
     assert "epsilon 1 in all" in capsys.readouterr().out
     assert folder_has_only("r.json")
 
@@ -254,7 +254,7 @@ def test_links_follow_the_rules_of_their_targets(capsys: pytest.CaptureFixture[s
         ("to-release", "earlier.json", "exists. Name another file"),
         ("to-data", "t.csv", "is the data"),
         ("to-folder", ".", "is a folder"),
-        ("to-nowhere", "nowhere/r.json", "There is no folder"),
+        ("to-nowhere", "nowhere/r.json", "no folder nowhere"),
         ("to-itself", "to-itself", "leads to itself"),
     ]:
         Path(name).symlink_to(leads_to)
@@ -263,7 +263,7 @@ def test_links_follow_the_rules_of_their_targets(capsys: pytest.CaptureFixture[s
         assert Path(name).is_symlink()
     Path("to-new").symlink_to("new.json")
     assert release("--output", "to-new") == 0
-    assert json.loads(Path("new.json").read_text())["format"] == 3
+    assert json.loads(Path("new.json").read_text())["format"] == 4
 
 
 def test_two_names_of_one_file_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
@@ -296,7 +296,7 @@ def test_a_named_pipe_is_written_to(command: Command, option: str, ending: str) 
     assert pipe.is_fifo()
     assert folder_has_only(pipe.name)
     if (command, option) == (release, "--output"):
-        assert json.loads(content)["format"] == 3
+        assert json.loads(content)["format"] == 4
 
 
 @ROOT_ONLY
@@ -388,7 +388,7 @@ sys.exit(cli.main({arguments!r}))
         subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
     assert Path("out.txt").stat().st_ino == inode
     text = Path("out.txt").read_text()
-    assert text.startswith('before\nfirst\n{\n  "format": 3')
+    assert text.startswith('before\nfirst\n{\n  "format": 4')
     assert text.index("\n}\n") < text.index("epsilon 1 in all") < text.index(f"Written to {name}.")
 
 

@@ -393,7 +393,9 @@ def test_words_do_not_depend_on_chunks_or_threads(
 
                 return chunk
 
-            parallel.expand(key, variates, count, prepare, threads, chunk_words=chunk_words)
+            parallel.run_over_key_stream(
+                key, variates, count, prepare, threads, chunk_words=chunk_words
+            )
             np.testing.assert_array_equal(got, expected)
 
 
@@ -409,7 +411,9 @@ def test_a_read_that_fails_ends_every_thread(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(KeyStream, "fill", fail_at_tenth)
     with pytest.raises(ArithmeticError):
-        parallel.expand(Key.fresh(), 1, 2**20, lambda _: lambda *_: None, 3, chunk_words=2**13)
+        parallel.run_over_key_stream(
+            Key.fresh(), 1, 2**20, lambda _: lambda *_: None, 3, chunk_words=2**13
+        )
 
 
 # Scalar draws. -----------------------------------------------------------------------------------

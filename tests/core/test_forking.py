@@ -180,7 +180,7 @@ def test_a_fork_waits_while_a_first_call_asks_for_the_processor_s_instructions(
         return False
 
     monkeypatch.setattr(entropy, "has_instructions", has_instructions)
-    for cached in (entropy.gcm_is_wider, kernel_table.load_kernels, generator._plan):
+    for cached in (entropy.gcm_is_wider, kernel_table.load_kernels, generator._choose_plan):
         cached.cache_clear()
     for module in (kernel_table.first_stage, kernel_table.second_stage, kernel_table.variates):
         for name in [name for name in vars(module) if not name.startswith("_")]:

@@ -94,10 +94,10 @@ FORMS: list[tuple[str, Kernel, tuple[float, ...], int, Callable[[int], naive.For
     ("products 4", variates.laplace_products, (), 4, lambda _: naive.laplace_products),
     ("products 16", variates.laplace_products, (), 16, lambda _: naive.laplace_products),
     ("gammas 6", forms.gamma_differences, (1.0,), 6, lambda _: naive.laplace_gammas),
-    ("half gammas 1x2", variates.half_gammas, (1,), 2, lambda _: naive.half_gammas(1)),
-    ("half gammas 2x2", variates.half_gammas, (2,), 4, lambda _: naive.half_gammas(2)),
-    ("half gammas 5x2", variates.half_gammas, (5,), 10, lambda _: naive.half_gammas(5)),
-    ("half gammas 3x4", variates.half_gammas, (3,), 12, lambda _: naive.half_gammas(3)),
+    ("half gammas 1x2", variates.gamma_from_halves, (1,), 2, lambda _: naive.half_gammas(1)),
+    ("half gammas 2x2", variates.gamma_from_halves, (2,), 4, lambda _: naive.half_gammas(2)),
+    ("half gammas 5x2", variates.gamma_from_halves, (5,), 10, lambda _: naive.half_gammas(5)),
+    ("half gammas 3x4", variates.gamma_from_halves, (3,), 12, lambda _: naive.half_gammas(3)),
     ("gamma pieces", forms.gamma_pieces, (0.3,), 4, lambda _: naive.gamma_pieces(0.3)),
     ("gumbel 4", variates.gumbel, (), 4, naive.gumbel),
     ("gumbel 8", variates.gumbel, (), 8, naive.gumbel),
@@ -147,8 +147,8 @@ def test_one_element_kernels_equal_the_array_kernels() -> None:
     extremes = np.array(list(product([0, 1, 2**63, 2**64 - 1], repeat=4)), dtype=np.uint64)
     words = np.append(extremes, random_words(4000))
     rows: list[tuple[Callable[..., float], Kernel]] = [
-        (variates.laplace_of, variates.laplace_theorem),
-        (variates.gaussian_of, variates.gaussian),
+        (variates.laplace_from_bytes, variates.laplace_theorem),
+        (variates.gaussian_from_bytes, variates.gaussian),
     ]
     for scalar_kernel, array_kernel in rows:
         expected = run(array_kernel, (), words.copy(), 4, 53)

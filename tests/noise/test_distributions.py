@@ -61,9 +61,9 @@ def test_the_density_of_a_share_is_one(parties: int) -> None:
     mass = inner + integrate.quad(share.pdf, 1, np.inf)[0]
     assert 2 * mass == pytest.approx(1, abs=1e-6)
     assert parties * share.variance == pytest.approx(dpnoise.Laplace(2.5).variance)
-    with pytest.raises(NotImplementedError, match="no closed distribution function"):
+    with pytest.raises(NotImplementedError, match="no closed-form distribution function"):
         share.cdf(0.0)
-    with pytest.raises(NotImplementedError, match="no closed quantile function"):
+    with pytest.raises(NotImplementedError, match="no closed-form quantile function"):
         share.ppf(0.5)
 
 
@@ -87,7 +87,7 @@ def test_every_listed_form_can_be_drawn() -> None:
     rng = dpnoise.Generator()
     for distribution, _ in PEERS:
         for form in distribution.forms:
-            n = form.at_least(1)
+            n = form.smallest_supported(1)
             assert n is not None
             assert np.isfinite(rng.sample(distribution, size=10, form=form.name, variates=n)).all()
             assert f"variates={form.supported}" in repr(form)

@@ -19,7 +19,7 @@ from support.registers import MODES, needs_known_registers, rounding_mode
 import dpnoise
 from dpnoise.core.entropy import SYSTEM
 from dpnoise.core.errors import ArgumentError, DpnoiseError, RoundingModeError, SecretError
-from dpnoise.core.parallel import expand, run_in_parallel
+from dpnoise.core.parallel import run_in_parallel, run_over_key_stream
 from dpnoise.noise import generator
 from dpnoise.testing import fixed_generator
 
@@ -126,7 +126,11 @@ def test_result_does_not_depend_on_chunks_or_threads(
     results = []
     for chunk_words in (7, 1000, 2**16):
         for threads in (1, 2, 5):
-            monkeypatch.setattr(generator, "expand", partial(expand, chunk_words=chunk_words))
+            monkeypatch.setattr(
+                generator,
+                "run_over_key_stream",
+                partial(run_over_key_stream, chunk_words=chunk_words),
+            )
             fixed = fixed_generator(KEY, threads=threads)
             results.append(fixed.laplace(size=4001, variates=variates, form=form))
     for result in results[1:]:
@@ -136,7 +140,7 @@ def test_result_does_not_depend_on_chunks_or_threads(
 def test_security_bits_and_precision_choose_the_variates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Section 5.3 of the paper, rounded up to a number that each sampler supports."""
     variates: list[int] = []
-    monkeypatch.setattr(generator, "expand", lambda _key, n, *_: variates.append(n))
+    monkeypatch.setattr(generator, "run_over_key_stream", lambda _key, n, *_: variates.append(n))
     for bits in (128, 192, 256):
         for dtype in ("float64", "float32", "float16"):
             rng = dpnoise.Generator(security_bits=bits)

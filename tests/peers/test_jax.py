@@ -85,8 +85,8 @@ def test_every_normal_of_jax_has_its_mantissa_between_the_bounds(
     value: float, scale: float
 ) -> None:
     """All 2^23 normals, so the search cannot miss a key."""
-    releases = np.float32(value) + np.float32(scale) * mironov.outputs("jax.normal")
-    lows, highs = threefry.mantissas(releases, value, scale)
+    releases = np.float32(value) + np.float32(scale) * mironov.all_outputs("jax.normal")
+    lows, highs = threefry.mantissa_bounds(releases, value, scale)
     assert (lows <= np.arange(2**23)).all()
     assert (np.arange(2**23) <= highs).all()
 
@@ -98,7 +98,7 @@ def test_all_seeds_are_searched_and_all_noise_is_removed_exactly() -> None:
     secret: Any = np.random.default_rng().normal(size=(3, 10_000)).astype(np.float32)
     secret[0, :8] = 0.0
     releases = [target(row, row.size) for row in secret]
-    (seed,) = threefry.recover(releases[0][:8], 0.0, target.scale)
+    (seed,) = threefry.recover_seeds(releases[0][:8], 0.0, target.scale)
     regenerated = run_of(jax.random.key(seed))
     for row, release in zip(secret, releases, strict=True):
         noise = regenerated(0.0, row.size)
@@ -166,7 +166,7 @@ def test_the_wrong_value_is_excluded_as_often_as_counting_says(sampler: str) -> 
     target = make_target(sampler, epsilon=1.0)
     attack = mironov.Tabulated(sampler)
     outcome = attack(target, n=50_000, confidence=1 - FALSE_ALARM)
-    possible = np.float32(target.scale) * mironov.outputs(sampler)
+    possible = np.float32(target.scale) * mironov.all_outputs(sampler)
     expected = float(np.mean(attack.find(target, 0.0, 1.0, 1).holds(possible)))
     assert expected > 0.75
     check_probability(stats.binomtest(outcome.at0.hits, outcome.at0.trials, expected).pvalue)
@@ -178,7 +178,7 @@ def test_the_wrong_value_is_excluded_as_often_as_counting_says(sampler: str) -> 
 def test_a_release_is_in_the_table_exactly_if_some_uniform_gives_it() -> None:
     """A slow search tries all uniforms, for releases of the true value and of a wrong one."""
     target = make_target("jax.normal", epsilon=1.0)
-    noise = np.float32(target.scale) * mironov.outputs("jax.normal")
+    noise = np.float32(target.scale) * mironov.all_outputs("jax.normal")
     releases = np.concatenate([target(0.0, 50), target(1.0, 50)])
     fast = mironov._is_in_table(releases, np.sort(noise) + np.float32(1))
     slow = [(np.float32(1) + noise == release).any() for release in releases]

@@ -60,11 +60,11 @@ def test_the_search_for_keys_says_that_its_bounds_do_not_fit_this_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With bounds that are wrong by five mantissas no key is found, not even a known one."""
-    mantissas = threefry.mantissas
+    mantissas = threefry.mantissa_bounds
 
     def shifted_mantissas(*arguments: Any) -> Any:
         return tuple(bound + np.uint32(5) for bound in mantissas(*arguments))
 
-    monkeypatch.setattr(threefry, "mantissas", shifted_mantissas)
+    monkeypatch.setattr(threefry, "mantissa_bounds", shifted_mantissas)
     event = KeySearch(seeds=range(2**10)).event(ATTACKS["key-search"]().target(), 0.0, 1.0, 100)
     assert event.words.startswith(MISFIT)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpnoise.auditing.attacks.sensitivity import Sensitivity, find_neighbours, sum_target
+from dpnoise.auditing.attacks.sensitivity import SensitivityAttack, find_neighbours, sum_target
 
 
 def test_diffprivlib_s_sum_distinguishes_two_neighbours() -> None:
@@ -21,7 +21,7 @@ def test_diffprivlib_s_sum_distinguishes_two_neighbours() -> None:
         bounds = (neighbours.lower, neighbours.upper)
         return np.array([tools.sum(data, epsilon=2.0, bounds=bounds) for _ in range(n)])
 
-    outcome = Sensitivity()(sum_target(neighbours, release), n=100, placebo=False)
+    outcome = SensitivityAttack()(sum_target(neighbours, release), n=100, placebo=False)
     assert (outcome.at0.rate, outcome.at1.rate) == (1.0, 0.0)
     assert outcome.epsilon_lower() > 2.0
 

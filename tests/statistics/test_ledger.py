@@ -335,7 +335,7 @@ def test_a_ledger_whose_amounts_are_not_plain_decimal_numbers_is_not_read(
     first["total"]["main"] = text
     del first["head"]
     first["head"] = chain.head_of(first)
-    path.write_text(strict_json.canonical(first) + "\n")
+    path.write_text(strict_json.canonical_line(first) + "\n")
     with pytest.raises(BudgetError, match="not a ledger"):
         open_ledger(path)
 

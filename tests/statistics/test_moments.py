@@ -32,7 +32,7 @@ def test_one_row_moves_the_sums_of_a_mean_by_the_width_in_all() -> None:
         (queries.Variance("x", -3, 8, 1.0, grid=1.0), 121),
     ):
         for value in range(-3, 9):
-            parts = [int(part) for part in query.parts_of(1, value, value * value)]
+            parts = [int(part) for part in query.sums_of(1, value, value * value)]
             assert min(parts) >= 0
             assert sum(parts) == width
         assert query.mechanism.sensitivity == width
@@ -46,9 +46,9 @@ def test_the_parts_give_back_mean_and_variance_exactly() -> None:
         mean = Fraction(total, data.size)
         variance = Fraction(squares, data.size) - mean**2
         mean_query = queries.Mean("x", -3, 8, 1.0, grid=1.0)
-        assert mean_query.from_parts(mean_query.parts_of(data.size, total, squares)) == float(mean)
+        assert mean_query.from_sums(mean_query.sums_of(data.size, total, squares)) == float(mean)
         variance_query = queries.Variance("x", -3, 8, 1.0, grid=1.0)
-        result = variance_query.from_parts(variance_query.parts_of(data.size, total, squares))
+        result = variance_query.from_sums(variance_query.sums_of(data.size, total, squares))
         assert abs(result - float(variance)) < 1e-12
 
 
@@ -61,7 +61,7 @@ def test_the_sums_of_a_mean_have_no_limit() -> None:
         least, most = query.bounds.least, query.bounds.most
         total = rows * (least + 3 * most) // 4
         counts, totals = np.array([rows, rows + 1]), np.array([total, total + most], dtype=object)
-        above, below = query.parts_of(counts, totals)
+        above, below = query.sums_of(counts, totals)
         assert above.tolist() == [total - rows * least, total + most - (rows + 1) * least]
         assert below.tolist() == [rows * most - total] * 2
         released = query.release(plan.SumAnswer(counts, totals), 1 - 1e-9, None)[0]

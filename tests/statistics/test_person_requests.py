@@ -294,13 +294,17 @@ def test_two_columns_that_are_discovered_share_the_delta_that_is_set_aside(mecha
     question = Question(["count"], by=("city", "sex"))
     request = person_request(question, delta=1e-3, mechanism=mechanism, groups=groups)
     chances = [
-        discovery_threshold._chance(discovery.noise.mechanism, discovery.threshold, 2, 128)
+        discovery_threshold._any_shown_probability(
+            discovery.noise.mechanism, discovery.threshold, 2, 128
+        )
         for discovery in request.discoveries()
     ]
     assert len(chances) == 2
     assert sum(chances) <= request.prices.aside  # Balls compare as certain.
     nearly = [
-        discovery_threshold._chance(discovery.noise.mechanism, discovery.threshold - 1, 2, 128)
+        discovery_threshold._any_shown_probability(
+            discovery.noise.mechanism, discovery.threshold - 1, 2, 128
+        )
         for discovery in request.discoveries()
     ]
     assert sum(nearly) > request.prices.aside
@@ -413,7 +417,7 @@ def test_a_signed_request_may_be_about_persons(tmp_path: Path) -> None:
 
 def test_the_record_says_what_was_protected_and_spent() -> None:
     record = publish(visits(), person_request(ALL)).record()
-    assert record["format"] == 3
+    assert record["format"] == 4
     assert record["privacy_unit"] == "one person (who), at most 2 groups and 3 rows in each"
     assert record["neighbours"] == "differ by one person added or removed"
     assert record["privacy"]["epsilon"] <= 1

@@ -298,7 +298,8 @@ def test_the_page_names_the_hash_of_the_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, record = tmp_path / "page.html", tmp_path / "record.json"
-    arguments = ["--query", "mean", "--lower", "0", "--upper", "200000", "--group-by", "city=cork"]
+    bounds = ["--lower", "0", "--upper", "200000"]
+    arguments = ["--sample", "--column=income", "--query=mean", *bounds, "--group-by", "city=cork"]
     files = ["--html", str(page), "--record", str(record), "--title", "A <b>title"]
     assert cli.main(["release", *arguments, *files]) == 0
     assert f"Written to {page}." in capsys.readouterr().out
@@ -319,7 +320,7 @@ def test_a_page_is_written_in_utf8(tmp_path: Path) -> None:
 
 
 def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert cli.main(["release", *arguments]) == 2
+    assert cli.main(["release", "--sample", *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     return captured.err
@@ -336,7 +337,7 @@ def test_an_earlier_page_is_not_replaced(
     page.write_text("earlier")
     assert "exists" in error_of(capsys, "--html", str(page))
     assert page.read_text() == "earlier"
-    assert cli.main(["release", "--html", str(page), "--force"]) == 0
+    assert cli.main(["release", "--sample", "--html", str(page), "--force"]) == 0
     assert page.read_text().startswith("<!DOCTYPE html>")
 
 
@@ -352,7 +353,7 @@ def test_more_numbers_than_a_browser_shows_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(release, "_MOST_ON_A_PAGE", 3)
-    options = ["--query", "histogram", "--html", str(tmp_path / "page.html")]
+    options = ["--column", "income", "--query", "histogram", "--html", str(tmp_path / "page.html")]
     words = error_of(capsys, *options, "--edges=0,1,2,3,4")
     assert "--html shows 3 numbers at most; these are 4" in words
-    assert cli.main(["release", *options, "--edges=0,1,2,3"]) == 0
+    assert cli.main(["release", "--sample", *options, "--edges=0,1,2,3"]) == 0

@@ -52,7 +52,7 @@ def is_smallest_root(root: float, squared: int) -> bool:
 @pytest.mark.parametrize("groups", [1, 2, 3, 5])
 @pytest.mark.parametrize("other_groups", [0, 1, 2, 9])
 @pytest.mark.parametrize(
-    "change", [PersonChange.of_number(3, 5), PersonChange.of_number(3, 3), PersonChange.of_parts(3)]
+    "change", [PersonChange.of_number(3, 5), PersonChange.of_number(3, 3), PersonChange.of_sums(3)]
 )
 def test_the_sensitivity_is_the_largest_over_all_ways_to_share_groups(
     groups: int, other_groups: int, change: PersonChange
@@ -63,23 +63,23 @@ def test_the_sensitivity_is_the_largest_over_all_ways_to_share_groups(
     contribution = ContributionBounds(groups, 2, replace=True, all_groups=total)
     unshared = [2 * (groups - both) for both in shared]
     in_l1 = max(
-        j * change.swapped + n * change.alone for j, n in zip(shared, unshared, strict=True)
+        j * change.swapped + n * change.added for j, n in zip(shared, unshared, strict=True)
     )
     in_l2 = max(
-        j * change.swapped_squared + n * change.alone**2
+        j * change.swapped_squared + n * change.added**2
         for j, n in zip(shared, unshared, strict=True)
     )
     assert contribution.l1(change) == in_l1
     assert is_smallest_root(contribution.l2(change), in_l2)
     added = ContributionBounds(groups, 2, all_groups=total)
-    assert added.l1(change) == groups * change.alone
-    assert is_smallest_root(added.l2(change), groups * change.alone**2)
+    assert added.l1(change) == groups * change.added
+    assert is_smallest_root(added.l2(change), groups * change.added**2)
 
 
 def test_the_moves_of_numbers_and_of_parts_are_those_of_their_norms() -> None:
     """A number changes by 5, its square by 25. Parts of 3 are replaced: 6 in L1, 18 squared."""
     assert PersonChange.of_number(3, 5) == (3, 5, 25)
-    assert PersonChange.of_parts(3) == (3, 6, 18)
+    assert PersonChange.of_sums(3) == (3, 6, 18)
 
 
 def test_sensitivities_that_are_no_floats_are_rounded_up() -> None:
@@ -108,7 +108,7 @@ def test_a_row_has_its_part_of_epsilon_in_a_selection_rounded_down(
 ) -> None:
     """One of m rows has epsilon/m, or epsilon/(2 m) if another person can replace the first."""
     for replaced, parts in ((False, rows), (True, 2 * rows)):
-        part = ContributionBounds(rows=rows, replace=replaced).part_of_selection(epsilon)
+        part = ContributionBounds(rows=rows, replace=replaced).row_epsilon(epsilon)
         above = math.nextafter(part, math.inf)
         assert Fraction(part) * parts <= Fraction(epsilon) < Fraction(above) * parts
 
@@ -140,9 +140,9 @@ def test_the_sums_of_means_and_variances_are_those_of_their_definition(
     query = make("x", lower, upper, 1.0, grid=1.0)
     for values in ([lower], [upper, upper], list(range(lower, upper + 1)), [lower, upper, upper]):
         total, squares = sum(values), sum(value * value for value in values)
-        assert list(query.parts_of(len(values), total, squares)) == definition(query, values)
+        assert list(query.sums_of(len(values), total, squares)) == definition(query, values)
         as_arrays = [np.array([number], dtype=np.int64) for number in (len(values), total, squares)]
-        assert [part.tolist() for part in query.parts_of(*as_arrays)] == [
+        assert [part.tolist() for part in query.sums_of(*as_arrays)] == [
             [part] for part in definition(query, values)
         ]
 
@@ -166,7 +166,7 @@ def test_sums_of_squares_beyond_64_bits_stay_whole() -> None:
     counts, totals, squares = (
         np.array([number], dtype=object) for number in (rows, rows * 2**26, rows * 2**52)
     )
-    below, both, above = query.parts_of(counts, totals, squares)
+    below, both, above = query.sums_of(counts, totals, squares)
     assert (below.tolist(), both.tolist(), above.tolist()) == ([0], [0], [rows * 2**52 >> 21])
 
 
@@ -212,7 +212,7 @@ def variance_of(rows: int) -> queries.Variance:
 
 def rounded_sums(query: queries.Variance, values: list[int]) -> list[int]:
     squares = sum(value * value for value in values)
-    return [int(part) for part in query.parts_of(len(values), sum(values), squares)]
+    return [int(part) for part in query.sums_of(len(values), sum(values), squares)]
 
 
 def exact_sums(values: list[int]) -> list[int]:
@@ -264,7 +264,7 @@ def test_the_sums_of_a_variance_are_not_rounded_below_32_bits() -> None:
         query = queries.Variance("x", 0, width, 1.0, grid=1.0)
         assert query.sensitivity == sensitivity
         shift = 0 if width == 65_535 else 1
-        parts = [int(part) for part in query.parts_of(1, 1, 1)]
+        parts = [int(part) for part in query.sums_of(1, 1, 1)]
         assert parts == [(width - 1) ** 2 >> shift, 2 * (width - 1) >> shift, 1 >> shift]
 
 

@@ -20,7 +20,7 @@ def finding(**changes: object) -> Finding:
     template = Finding(
         attack="precision",
         access="outputs",
-        event="|y| < 2^-2 and y is no multiple of 2^-54",
+        event="|y| < 2^-2 and y is not a multiple of 2^-54",
         value0=0.0,
         value1=1.0,
         releases=1,

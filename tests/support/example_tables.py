@@ -129,7 +129,7 @@ EVERY_KIND: Final = {
 def person_record(**changes: Any) -> dict[str, Any]:
     """Return the record of a release that protects persons, with a ledger and a delta."""
     fields = {
-        "format": 3,
+        "format": 4,
         "privacy_unit": "one person (patient_id), at most 2 groups and 3 rows in each",
         "neighbours": "differ by one person, added or removed",
         "privacy": {"epsilon": 1.5, "delta": 1e-6, "rho": None},

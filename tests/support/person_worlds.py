@@ -130,7 +130,7 @@ def exact_integers(query: Any, answer: Any) -> NDArray[Any]:
         assert isinstance(answer, SumAnswer)
         sums = (answer.count, answer.total, answer.squares)
         flat = [None if part is None else part.reshape(-1) for part in sums]
-        parts = np.stack(query.parts_of(*flat), axis=-1)
+        parts = np.stack(query.sums_of(*flat), axis=-1)
     else:
         parts = answer.total if isinstance(query, Sum) else answer
     return np.asarray(parts, dtype=object).reshape(-1)

@@ -15,7 +15,7 @@ KINDS = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
 
 def factor_of(gradients: Any, bound: float) -> Any:
-    return clipping.factors(clipping.squared_norms([gradients]), bound)
+    return clipping.clipping_factors(clipping.squared_norms([gradients]), bound)
 
 
 def clipped_sum(gradients: Any, factor: Any, bound: float) -> Any:
@@ -82,7 +82,7 @@ def test_the_largest_batch_stays_below_2_to_the_53_steps() -> None:
         assert clipping._MOST_SAMPLES * steps <= 2**53
     clipping.check_samples(2**22)
     with pytest.raises(ArgumentError, match="at most 4194304 samples"):
-        clipping.check_samples(2**21 + 1, processes=2)
+        clipping.check_samples(2**21 + 1, process_count=2)
 
 
 def test_the_excess_covers_the_roundings() -> None:
@@ -125,15 +125,15 @@ def test_the_kernels_have_the_norms_and_sums_of_the_processor_to_the_last_bit(
     shapes = [(17_000,), (3, 5), (1,), (1_024,), (8, 129), (0,)]
     gradients = [(torch.randn(2, *shape) * 3).to(kind) for shape in shapes]
     gradients[4] = gradients[4].mT.contiguous().mT  # Its rows are not contiguous.
-    rows = [clipping._flat(each).to(device) for each in gradients]
+    rows = [clipping._as_rows(each).to(device) for each in gradients]
     tiles = clipping.tile_sums(gradients)
     device_tiles = triton_clipping.ordered_sums(rows, squares=True)
     assert torch.equal(device_tiles.cpu(), tiles)
-    total = clipping.fold_tiles(tiles)
+    total = clipping.add_tiles(tiles)
     assert torch.equal(
         triton_clipping.ordered_sums([device_tiles], squares=False)[:, 0].cpu(), total
     )
-    factor = clipping.factors(total, 0.7)
+    factor = clipping.clipping_factors(total, 0.7)
     sums = triton_clipping.clipped_sums(rows, factor.to(device), clipping.step_for(0.7))
     expected = clipping.clipped_sums(gradients, factor, 0.7)
     for device_sum, cpu_sum in zip(sums, expected, strict=True):

@@ -26,7 +26,7 @@ def words_of(key: Key, count: int, kind: torch.dtype) -> Any:
 def on_the_processor(name: str, n: int, words: Any, precision: int, scale: float) -> Any:
     out, scratch = np.empty(words.size // n), np.empty(words.size)
     if name == "exponential":
-        variates.half_gammas(words, n, precision, 2, scale, scratch, out)
+        variates.gamma_from_halves(words, n, precision, 2, scale, scratch, out)
     else:
         kernel = {
             ("normal", n): variates.gaussian,

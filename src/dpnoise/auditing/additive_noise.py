@@ -1,12 +1,12 @@
 """Audits noise that is added to a number: every attack at every pair, then the best once more.
 
-1. For each pair of values, each attack fixes an event for each of the two directions, on releases
+1. For each pair of values, each attack chooses an event for each of the two directions, on releases
    that are not counted.
-2. Only then n fresh releases of each value are drawn, with n fixed in advance. All events of the
-   pair are counted in them, at half of the audit's error.
-3. The best attacks at the best pair choose again, on more releases.
-4. The best events are counted in more fresh releases, at the other half of the error (see
-   `counting`).
+2. Only then n fresh releases of each value are drawn, with n set in advance. All events of the pair
+   are counted in them, at half of the audit's failure probability, 1 - confidence.
+3. The best attacks choose events again at the best pair, on more releases.
+4. The best events are counted in more fresh releases, at the other half of the failure probability
+   (see `counting`).
 
 By the union bound all certified bounds of the report hold, except with probability 1 - confidence,
 however the attacks chose.
@@ -16,7 +16,7 @@ repeats its releases, or whose releases depend on each other: counts of such rel
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Final
@@ -24,12 +24,12 @@ from typing import Final
 import numpy as np
 
 from dpnoise.auditing import targets
-from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event
+from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event, ignore_progress
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.attacks.generic import exponents
 from dpnoise.auditing.calls import affordable_budget, draw_fresh, with_time_limit
 from dpnoise.auditing.counting import (
-    ERROR,
+    FALSE_ALARM_RATE,
     LEARNED,
     Candidate,
     ceiling,
@@ -39,16 +39,22 @@ from dpnoise.auditing.counting import (
     most_trials,
     needed_trials,
 )
-from dpnoise.auditing.learned.events import proposals
+from dpnoise.auditing.learned.events import propose_events
 from dpnoise.auditing.learned.expected_bounds import best_proposals
-from dpnoise.auditing.neighbours import SEARCH, pairs_of_values, search
-from dpnoise.auditing.options import AuditOptions
-from dpnoise.auditing.processes import observations
+from dpnoise.auditing.neighbours import SEARCH_RELEASES, pairs_of_values, search_pairs
+from dpnoise.auditing.options import AuditOptions, Progress, Watch
+from dpnoise.auditing.processes import run_side_channel_checks
 from dpnoise.auditing.report import Finding, Report
-from dpnoise.auditing.targets.target import Releases, Target, TargetError
+from dpnoise.auditing.targets.target import (
+    NOISE_SIGNATURE,
+    Releases,
+    Target,
+    TargetError,
+    check_target,
+)
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Flags, Floats
-from dpnoise.core.errors import ArgumentError, DpnoiseError
+from dpnoise.core.errors import DpnoiseError
 
 Pair = tuple[float, float]
 
@@ -56,27 +62,28 @@ _SEARCH_WORDS: Final = (
     "A search looked for values whose noise is unlike that of others, on a few releases of each. "
 )
 _METHOD: Final = (
-    "Each attack fixed its events on {size:,} releases of each value, and {events} events were "
-    "counted in {size:,} fresh ones of each. The best chose again at the best pair, on {again:,} "
-    "of each, and at most {last} events were counted in {final:,} fresh ones of each. All numbers "
-    "were fixed before the releases that they count. Limits are exact (Clopper and Pearson); half "
-    "of the audit's error is split over the first events and half over the last, and over the two "
-    "limits of each. Releases were tested for independence, at an error of {error:g} for each "
-    "test, and then taken to be independent."
+    "Each attack chose its events on {size:,} releases of each value, and {events} events were "
+    "counted in {size:,} fresh releases of each. The best attacks chose again at the best pair, on "
+    "{again:,} releases of each value. At most {last} events were counted in {final:,} fresh "
+    "releases of each. The numbers of releases were set before drawing them. Limits are exact "
+    "(Clopper and Pearson). Each of the two counts has half of the audit's failure probability, "
+    "which is split over its events and over the two limits of each. Releases were tested for "
+    "independence, with a false alarm probability of {error:g} for each test, and then assumed "
+    "independent."
 )
 
 
 @dataclass(frozen=True)
 class AuditPlan:
-    """The options of an audit, and the numbers fixed before the first release."""
+    """The options of an audit, and the numbers set before the first release."""
 
     options: AuditOptions
-    first_error: float  # Error of each bound at every pair.
-    last_error: float  # Error of each bound at the best pair.
-    size: int  # Releases of each value of a pair, once to choose events and once to count them.
-    again: int  # Releases of each value of the best pair to choose events again.
-    final: int  # Releases of each value of the best pair for the last count.
-    fixed: bool  # Whether `final` may not grow.
+    first_error: float  # Failure probability of each bound in the first count, at every pair.
+    final_error: float  # Failure probability of each bound in the final count, at the best pair.
+    pair_size: int  # Releases of each value of a pair, to choose events and again to count them.
+    rechoosing_size: int  # Releases of each value of the best pair to choose events again.
+    final_size: int  # Releases of each value of the best pair for the final count.
+    may_grow: bool  # Whether `final_size` may grow if the claim needs more releases.
 
     @classmethod
     def of(cls, options: AuditOptions, budget: int | None, pairs: int, attacks: int) -> "AuditPlan":
@@ -86,41 +93,137 @@ class AuditPlan:
         return cls(
             options,
             first_error=half / (2 * attacks * pairs),
-            last_error=half / TUNING.noise_events_counted,
-            size=total // (16 * pairs),
-            again=total // 8,
-            final=total // 4,
-            fixed=budget is not None,
+            final_error=half / TUNING.noise_events_counted,
+            pair_size=total // (16 * pairs),
+            rechoosing_size=total // 8,
+            final_size=total // 4,
+            may_grow=budget is None,
         )
 
     @property
     def estimator(self) -> BoundEstimator:
-        """The estimator of the bounds that the last count will certify."""
-        return BoundEstimator(self.options.claim, self.final, self.last_error)
+        """The estimator of the bounds that the final count will certify."""
+        return BoundEstimator(self.options.claim, self.final_size, self.final_error)
 
 
-def audit_added_noise(target: object, options: AuditOptions) -> Report:
-    """Audit noise that is added to a number: see dpnoise.audit."""
-    if options.boosting:
-        raise ArgumentError("boosting is for mechanisms of any kind: give neighbours.")
+def audit_noise(  # noqa: PLR0913 - the options of an audit, which `AuditOptions` holds behind it
+    target: object,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    sensitivity: float = 1.0,
+    *,
+    mu: float | None = None,
+    rho: float | None = None,
+    curve: bool = False,
+    attacks: Iterable[str | Attack] | None = None,
+    pairs: Iterable[tuple[float, float]] | str | None = None,
+    one_by_one: bool = False,
+    budget: int | None = None,
+    confidence: float = 0.999,
+    scale: float | None = None,
+    time_limit: float = 60.0,
+    seed: int | None = None,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+) -> Report:
+    """Audit noise that is added to a number: certify a lower bound on its epsilon.
+
+    Every attack on such noise is tried at several pairs of values. Events are chosen on some
+    releases and counted in fresh ones. All bounds of a report hold together, except with
+    probability 1 - confidence. A report without findings proves nothing.
+
+    Parameters
+    ----------
+    target
+        A name from `dpnoise.auditing.targets.names()`, such as "numpy.laplace"; a function
+        (value, n) -> array of n independent releases of the value; "module:function"; or a
+        command as a list of strings, which reads a value on each line and writes a release for
+        each.
+    epsilon
+        The epsilon that the target claims. It is refuted if the certified bound is larger.
+    delta
+        The delta that the target claims with it; 0 for pure differential privacy.
+    sensitivity
+        The largest distance of two values that the claim covers.
+    mu
+        The claim in place of epsilon: mu of Gaussian differential privacy.
+    rho
+        The claim in place of epsilon: rho of zero-concentrated differential privacy.
+    curve
+        Compare the target with the whole privacy curve of Gaussian noise that has this epsilon at
+        this delta. The certified bound is then a mu.
+    attacks
+        Names or attacks; by default all that apply to any target that adds noise.
+    pairs
+        The pairs of values to try, each at most the sensitivity apart; by default some around zero,
+        fractional, negative and large. "whole" keeps only multiples of the sensitivity, for counts:
+        integer noise does not hide a fraction.
+    one_by_one
+        Ask for one release per call, for targets whose releases of one call depend on each other.
+    budget
+        The number of releases to ask for; at least 1,000. The default is 480,000, or
+        less for a slow target. Where the claim needs more, it grows up to 16 times, within two
+        minutes. The side-channel checks ask for some thousands more.
+    confidence
+        The probability that no certified bound of the report is too large.
+    scale
+        The scale of the noise, if it does not follow from epsilon, delta and sensitivity.
+    time_limit
+        The most seconds that one call of the target may take.
+    seed
+        The seed of the auditor's random choices, which the target must not know. With a seed and a
+        budget, the same releases give the same report; the noise of the target is not seeded.
+    progress
+        Called with the completed fraction, and with a text about the current step.
+    watch
+        Called with the findings so far, whenever there are new ones.
+
+    Returns
+    -------
+    Report
+        The findings, the certified bound and the verdict; `print(report)` shows them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpnoise.auditing import audit_noise
+    >>> rng = np.random.default_rng()
+    >>> def add_laplace(value, n):
+    ...     return value + rng.laplace(scale=1.0, size=n)
+    >>> report = audit_noise(add_laplace, epsilon=1.0, budget=24_000)
+    >>> report.broken, report.epsilon_lower > 3
+    (True, True)
+    """
+    check_target(target, NOISE_SIGNATURE)
+    options = AuditOptions(
+        epsilon=epsilon, delta=delta, sensitivity=sensitivity, mu=mu, rho=rho, curve=curve,
+        attacks=attacks, pairs=pairs, one_by_one=one_by_one, budget=budget, confidence=confidence,
+        scale=scale, time_limit=time_limit, seed=seed,
+        progress=progress or ignore_progress, watch=watch or ignore_progress,
+    )  # fmt: skip
+    return _audit(target, options)
+
+
+def _audit(target: object, options: AuditOptions) -> Report:
+    """Resolve the target, try every attack, and report what was certified."""
     started = time.perf_counter()
     resolved = _resolve(target, options)
     attacks = options.attacks_on(resolved.noise)
     # A command is killed after its time limit anyway.
     by_command = isinstance(target, list | tuple)
-    caller = resolved if by_command else with_time_limit(resolved, options.time_limit)
-    caller = targets.one_by_one(caller) if options.one_by_one else caller
-    pairs, budget, searched = _pairs_and_budget(caller, options, may_search=not by_command)
+    timed_target = resolved if by_command else with_time_limit(resolved, options.time_limit)
+    timed_target = targets.one_by_one(timed_target) if options.one_by_one else timed_target
+    pairs, budget, searched = _pairs_and_budget(timed_target, options, may_search=not by_command)
     plan = AuditPlan.of(options, budget, len(pairs), len(attacks))
-    findings, skipped, final = _find_and_count(caller, attacks, pairs, plan)
+    findings, skipped, final = _find_and_count(timed_target, attacks, pairs, plan)
     options.progress(1.0, "running side-channel checks")
     method = (_SEARCH_WORDS if searched else "") + _METHOD.format(
-        size=plan.size,
+        size=plan.pair_size,
         events=2 * len(attacks) * len(pairs),
-        again=plan.again,
+        again=plan.rechoosing_size,
         final=final,
         last=TUNING.noise_events_counted,
-        error=ERROR,
+        error=FALSE_ALARM_RATE,
     )
     return options.report(
         target,
@@ -131,12 +234,12 @@ def audit_added_noise(target: object, options: AuditOptions) -> Report:
         scale=resolved.scale,
         sensitivity=options.sensitivity,
         findings=findings,
-        observations=observations(target, resolved, caller, options.time_limit),
+        observations=run_side_channel_checks(target, resolved, timed_target, options.time_limit),
         skipped=skipped,
         pairs=list(pairs),
         method=method,
-        ceiling=ceiling(options.claim, final, plan.last_error),
-        releases=searched + 4 * len(pairs) * plan.size + 2 * plan.again + 2 * final,
+        ceiling=ceiling(options.claim, final, plan.final_error),
+        releases=searched + 4 * len(pairs) * plan.pair_size + 2 * plan.rechoosing_size + 2 * final,
     )
 
 
@@ -144,6 +247,7 @@ def _resolve(target: object, options: AuditOptions) -> Target:
     """Make a target of the argument, with the scale that attacks assume."""
     epsilon, scale = options.epsilon, options.scale
     if epsilon is None:
+        # mu and rho imply no scale: a named target is made for epsilon 1, and attacks assume this.
         epsilon, scale = 1.0, scale or TUNING.default_scale
     return targets.resolve(
         target, epsilon, options.delta, options.sensitivity, scale, options.time_limit
@@ -151,7 +255,7 @@ def _resolve(target: object, options: AuditOptions) -> Target:
 
 
 def _pairs_and_budget(
-    caller: Target, options: AuditOptions, *, may_search: bool
+    timed_target: Target, options: AuditOptions, *, may_search: bool
 ) -> tuple[list[Pair], int | None, int]:
     """Return the pairs to try, the budget of releases, and the releases that a search took.
 
@@ -159,22 +263,22 @@ def _pairs_and_budget(
     """
     pairs = user_pairs = options.value_pairs
     if not user_pairs:
-        dtype = caller(0.0, 1).dtype
-        pairs = pairs_of_values(options.sensitivity, dtype, whole=options.whole)
+        dtype = timed_target(0.0, 1).dtype
+        pairs = pairs_of_values(options.sensitivity, dtype, only_multiples=options.whole)
     default = TUNING.noise_budget
-    budget = options.budget or affordable_budget(lambda n: caller(pairs[0][0], n), default)
-    enough = (budget or default) >= TUNING.least_budget_per_search * SEARCH
+    budget = options.budget or affordable_budget(lambda n: timed_target(pairs[0][0], n), default)
+    enough = (budget or default) >= TUNING.least_budget_per_search * SEARCH_RELEASES
     if user_pairs or not may_search or not enough:
         return pairs, budget, 0
-    dtype = caller(0.0, 1).dtype
-    odd_pairs = search(caller, options.sensitivity, dtype, whole=options.whole)
-    return pairs + [pair for pair in odd_pairs if pair not in pairs], budget, SEARCH
+    dtype = timed_target(0.0, 1).dtype
+    odd_pairs = search_pairs(timed_target, options.sensitivity, dtype, only_multiples=options.whole)
+    return pairs + [pair for pair in odd_pairs if pair not in pairs], budget, SEARCH_RELEASES
 
 
 def _find_and_count(
     target: Target, attacks: Sequence[Attack], pairs: Sequence[Pair], plan: AuditPlan
 ) -> tuple[list[Finding], dict[str, str], int]:
-    """Return the best finding of each attack, the skipped attacks, and the trials counted last.
+    """Return the best finding of each attack, the skipped attacks, and the final number of trials.
 
     The largest bound comes first. If no attacks were requested, events are learned as well.
     """
@@ -194,12 +298,12 @@ def _find_and_count(
         findings = [finding for finding in findings if finding.attack not in misfits]
         options.watch(_best_of_each(findings))
     candidates = [candidate for candidate in candidates if candidate.attack not in misfits]
-    final = plan.final
+    final = plan.final_size
     if candidates:
         options.progress(0.5, "choosing again at the best pair")
-        last, final = _choose_again(target, candidates, plan)
-        options.progress(0.7, f"counting {len(last)} events in {2 * final:,} releases")
-        findings += _count_last(target, last, final, plan)
+        final_events, final = _rechoose_events(target, candidates, plan)
+        options.progress(0.7, f"counting {len(final_events)} events in {2 * final:,} releases")
+        findings += _count_final_events(target, final_events, final, plan)
         options.watch(_best_of_each(findings))
     best = _best_of_each(findings)
     run = {finding.attack for finding in best}
@@ -226,7 +330,7 @@ def _best_of_each(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _replay(target: Target, seen: Mapping[float, Releases]) -> Target:
-    """Return a target that repeats the releases already seen before it draws new ones."""
+    """Return a target that returns the releases in `seen` if they suffice, else draws new ones."""
 
     def replay(value: float, n: int) -> Releases:
         return seen[value][:n] if n <= len(seen.get(value, ())) else target(value, n)
@@ -242,14 +346,17 @@ def _try_pair(
     skipped: dict[str, str],
     misfits: set[str],
 ) -> list[tuple[Candidate, Finding]]:
-    """Fix all events of a pair of values in both directions, then count them in fresh releases."""
+    """Choose all events of a pair of values in both directions, then count them in fresh releases.
+
+    Attacks that cannot run are added to `skipped`; attacks whose model fails, to `misfits`.
+    """
     # All attacks choose on the same releases, which are not counted.
-    seen = {value: target(value, plan.size) for value in pair}
+    seen = {value: target(value, plan.pair_size) for value in pair}
     replayed = _replay(target, seen)
     candidates: list[Candidate] = []
     for attack in attacks:
         for values in (pair, pair[::-1]):
-            event = _fix_event(attack, replayed, values, plan.size, skipped)
+            event = _choose_event(attack, replayed, values, plan.pair_size, skipped)
             if event is not None and event.applies:
                 arguments = attack.name, attack.access, event, values, values
                 candidates.append(Candidate(*arguments, finder=attack))
@@ -257,20 +364,21 @@ def _try_pair(
                 misfits.add(attack.name)
     fresh = {value: draw_fresh(target, value, seen[value]) for value in pair}
     for value in pair:
-        call = f"{target.name}({value!r}, {plan.size})"
-        check_independent(call, _rows(seen[value]), _rows(fresh[value]))
+        call = f"{target.name}({value!r}, {plan.pair_size})"
+        check_independent(call, _as_column(seen[value]), _as_column(fresh[value]))
     counted = [candidate.count_in(fresh) for candidate in candidates]
     return [(c, _certify(c, plan, plan.first_error, fresh)) for c in counted]
 
 
-def _rows(releases: Releases) -> Floats:
+def _as_column(releases: Releases) -> Floats:
+    """Return releases as float64, one in each row, without a length."""
     return releases.astype(np.float64).reshape(-1, 1)
 
 
-def _fix_event(
+def _choose_event(
     attack: Attack, target: Target, values: Pair, n: int, skipped: dict[str, str]
 ) -> Event | None:
-    """Return an attack's event, or None and note the reason in `skipped`."""
+    """Return the event that an attack chooses, or None and note the reason in `skipped`."""
     try:
         event = attack.event(target, *values, n)
     except TargetError:
@@ -290,27 +398,27 @@ def _certify(
     return replace(certify(candidate, plan.options, error), evidence=evidence)
 
 
-def _choose_again(
+def _rechoose_events(
     target: Target, tried: Sequence[Candidate], plan: AuditPlan
 ) -> tuple[list[Candidate], int]:
-    """Let the best attacks at the best pair choose on more releases; return the best events.
+    """Choose events again on more releases, with the best attacks at the best pair.
 
-    The second result is the number of releases for the last count.
+    Return the best events, old or new, and the number of releases for the final count.
     """
     estimator = plan.estimator
     at_best_pair = _best_pair(target, tried, plan)
     pair = at_best_pair[0].data
-    choosing, holding = plan.again // 3, plan.again // 6
+    choosing, holding_out = plan.rechoosing_size // 3, plan.rechoosing_size // 6
     started = time.perf_counter()
     seen = {value: target(value, choosing) for value in pair}
     seconds_each = (time.perf_counter() - started) / (2 * choosing)
-    held_out = {value: target(value, holding) for value in pair}
+    held_out = {value: target(value, holding_out) for value in pair}
     candidates: list[Candidate] = []
     for candidate in at_best_pair:
         candidates.append(candidate)
         if candidate.finder is None:
             continue
-        event = _fix_event(candidate.finder, _replay(target, seen), candidate.data, choosing, {})
+        event = _choose_event(candidate.finder, _replay(target, seen), candidate.data, choosing, {})
         if event is not None and event.applies:
             candidates.append(replace(candidate, event=event))
     if plan.options.attacks is None:
@@ -318,10 +426,10 @@ def _choose_again(
     measured = [candidate.count_in(held_out) for candidate in candidates]
     measured.sort(key=lambda candidate: -candidate.expected_bound(estimator))
     best = measured[: TUNING.noise_events_counted]
-    if plan.fixed:
-        return best, plan.final
-    most = most_trials(plan.final, seconds_each, TUNING.noise_growth_seconds)
-    return best, needed_trials(estimator, best, plan.final, most)
+    if not plan.may_grow:
+        return best, plan.final_size
+    most = most_trials(plan.final_size, seconds_each, TUNING.noise_growth_seconds)
+    return best, needed_trials(estimator, best, plan.final_size, most)
 
 
 def _best_pair(target: Target, tried: Sequence[Candidate], plan: AuditPlan) -> list[Candidate]:
@@ -330,35 +438,35 @@ def _best_pair(target: Target, tried: Sequence[Candidate], plan: AuditPlan) -> l
     The first pair is always compared, because its values differ by the whole sensitivity.
     """
 
-    def loss(candidate: Candidate) -> float:
+    def by_largest_bound(candidate: Candidate) -> float:
         return -candidate.expected_bound(plan.estimator)
 
-    ranked = sorted(tried, key=loss)
+    ranked = sorted(tried, key=by_largest_bound)
     pairs = list(dict.fromkeys(tuple(sorted(candidate.data)) for candidate in ranked))
     first = tuple(sorted(tried[0].data))
     compared = TUNING.noise_pairs_compared
-    again: list[Candidate] = []
+    recounted: list[Candidate] = []
     for pair in dict.fromkeys([*pairs[: compared - 1], first]):
-        releases = {value: target(value, plan.again // (2 * compared)) for value in pair}
+        releases = {value: target(value, plan.rechoosing_size // (2 * compared)) for value in pair}
         at_pair = [candidate for candidate in ranked if set(candidate.data) == set(pair)]
         for candidate in at_pair[: TUNING.attacks_choosing_again]:
             fresh = candidate.count_in(releases)
             counts = [a + b for a, b in zip(candidate.counts, fresh.counts, strict=True)]
-            again.append(replace(candidate, counts=(counts[0], counts[1])))
-    again.sort(key=loss)
-    best = set(again[0].data)
-    return [candidate for candidate in again if set(candidate.data) == best]
+            recounted.append(replace(candidate, counts=(counts[0], counts[1])))
+    recounted.sort(key=by_largest_bound)
+    best = set(recounted[0].data)
+    return [candidate for candidate in recounted if set(candidate.data) == best]
 
 
 def _learn_events(
     pair: Pair, seen: Mapping[float, Releases], estimator: BoundEstimator
 ) -> list[Candidate]:
     """Learn events from the releases only, without assuming that noise was added."""
-    rows0, rows1 = (_with_lengths(seen[value]) for value in pair)
+    rows0, rows1 = (_as_rows(seen[value]) for value in pair)
     cautious = replace(estimator, chance=TUNING.chance_of_many)
-    learned = proposals(rows0, rows1, ["its length", "y"], cautious)
+    learned = propose_events(rows0, rows1, ["its length", "y"], cautious)
     events = [
-        (_event_of_numbers(proposal.event), pair[::-1] if proposal.swapped else pair)
+        (_adapt_to_numbers(proposal.event), pair[::-1] if proposal.swapped else pair)
         for proposal in best_proposals(learned, TUNING.attacks_choosing_again)
     ]
     # Whatever the noise, a target may release the value itself.
@@ -369,32 +477,33 @@ def _learn_events(
     return [Candidate(LEARNED, OUTPUTS, event, values, values) for event, values in events]
 
 
-def _with_lengths(releases: Releases) -> Floats:
+def _as_rows(releases: Releases) -> Floats:
+    """Return rows of (length, value), as learned events take them; the length of a number is 1."""
     return np.column_stack([np.ones(len(releases)), releases])
 
 
-def _event_of_numbers(event: Event) -> Event:
-    """Turn an event of rows into an event of numbers."""
+def _adapt_to_numbers(event: Event) -> Event:
+    """Turn an event of such rows into an event of numbers."""
 
     def holds(y: Releases) -> Flags:
-        return event.holds(_with_lengths(y))
+        return event.holds(_as_rows(y))
 
     return Event(event.words, holds)
 
 
-def _count_last(
+def _count_final_events(
     target: Target, candidates: Sequence[Candidate], trials: int, plan: AuditPlan
 ) -> list[Finding]:
-    """Count the last events in fresh releases of the best pair."""
-    first: dict[float, Releases] = {}
+    """Count the final events in fresh releases of the best pair."""
+    first_chunk: dict[float, Releases] = {}  # Kept as evidence for the report.
 
     def draw(value: float, n: int) -> Releases:
         releases = target(value, n)
-        first.setdefault(value, releases)
+        first_chunk.setdefault(value, releases)
         return releases
 
     counted = count_events(candidates, draw, trials, TUNING.noise_chunk, target.name)
-    return [_certify(candidate, plan, plan.last_error, first) for candidate in counted]
+    return [_certify(candidate, plan, plan.final_error, first_chunk) for candidate in counted]
 
 
 def count_last_bits(y0: Releases, y1: Releases) -> dict[str, list[int]]:

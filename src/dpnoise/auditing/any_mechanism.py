@@ -15,11 +15,11 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import OUTPUTS, Event, EventCount
+from dpnoise.auditing.attacks.base import OUTPUTS, Event, EventCount, ignore_progress
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.calls import affordable_budget
 from dpnoise.auditing.counting import (
-    ERROR,
+    FALSE_ALARM_RATE,
     LEARNED,
     Candidate,
     ceiling,
@@ -30,38 +30,44 @@ from dpnoise.auditing.counting import (
     most_trials,
     needed_trials,
 )
-from dpnoise.auditing.learned.events import are_alike, fold_rows, proposals, tune
+from dpnoise.auditing.learned.events import (
+    deduplicate_rows,
+    has_many_duplicates,
+    propose_events,
+    tune_thresholds,
+)
 from dpnoise.auditing.learned.expected_bounds import (
     Proposal,
     Score,
     best_proposals,
     evaluate,
-    expect,
+    recompute_expected_bounds,
 )
 from dpnoise.auditing.neighbours import neighbours_of
-from dpnoise.auditing.options import AuditOptions, Progress
+from dpnoise.auditing.options import AuditOptions, Progress, Watch
 from dpnoise.auditing.outputs import OutputSource, describe_data
 from dpnoise.auditing.report import Finding, Report
 from dpnoise.auditing.targets import MECHANISMS
 from dpnoise.auditing.targets.mechanisms import Data, Pair
+from dpnoise.auditing.targets.target import MECHANISM_SIGNATURE, check_target
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats
-from dpnoise.core.errors import ArgumentError
 from dpnoise.core.parallel import cores
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 _CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
-_COIN: Final = " on average, each of the one or the other as a fair coin said"
+_COIN: Final = " on average: a fair coin chose the data set of each release"
 _METHOD: Final = (
-    "{pairs} pairs of data sets were compared on {sizes.screening:,} releases of each data set; "
-    "events were learned for {chosen.pairs} of them, on {sizes.learning:,}; {chosen.scores} kinds "
-    "got thresholds on {sizes.tuning:,}, and the best were compared on {sizes.racing:,} or more. "
-    "Then {counted} events were counted in {final:,} fresh releases of each data set{coin}, a "
-    "number fixed before. Limits are exact (Clopper and Pearson), and the audit's error is split "
-    "over the events that were counted and the limits of each. Releases were tested for "
-    "independence, at an error of {error:g} for each test, and then taken to be independent."
+    "{pairs} pairs of data sets were compared on {sizes.screening:,} releases of each data set. "
+    "Events were learned for {chosen.pairs} of the pairs, on {sizes.learning:,} releases. "
+    "Thresholds of {chosen.scores} scores were chosen on {sizes.tuning:,} releases, and the best "
+    "events were compared on {sizes.comparing:,} or more. Then {counted} events were counted in "
+    "{final:,} fresh releases of each data set{coin}. That number was set before drawing them. "
+    "Limits are exact (Clopper and Pearson). The audit's failure probability is split over the "
+    "counted events and the limits of each. Releases were tested for independence, with a false "
+    "alarm probability of {error:g} for each test, and then assumed independent."
 )
 
 
@@ -72,14 +78,14 @@ class Sizes:
     screening: int
     screening_train: int  # The part of the screening on which events are learned.
     learning: int
-    tuning: int
-    racing: int
-    final: int
+    tuning: int  # For choosing thresholds.
+    comparing: int  # For comparing the best events; 0 if the pilot is small.
+    final: int  # For the final count.
 
     @classmethod
-    def of(cls, budget: int, pairs: int, data_sets: int, *, alike: bool) -> "Sizes":
-        """Split a budget: the largest part is for the last count."""
-        factor = TUNING.repeated_outputs_factor if alike else 1
+    def of(cls, budget: int, pairs: int, data_sets: int, *, many_duplicates: bool) -> "Sizes":
+        """Split a budget: the largest part is for the final count."""
+        factor = TUNING.repeated_outputs_factor if many_duplicates else 1
         learned, screening = min(TUNING.pairs_learned, pairs), 0
         if pairs > learned:
             screening = min(factor * TUNING.screening_outputs, budget // (5 * data_sets))
@@ -90,23 +96,124 @@ class Sizes:
         learning = min(factor * TUNING.learning_outputs, base, share)
         tuning = pilot = min(TUNING.pilot_outputs, share + (share - learning) // 2)
         if pilot >= TUNING.least_split_pilot:
-            least = min(TUNING.least_threshold_outputs, pilot * 5 // 8)
-            tuning = max(least, min(factor * TUNING.threshold_outputs, pilot // 6))
+            least_tuning = min(TUNING.least_threshold_outputs, pilot * 5 // 8)
+            tuning = max(least_tuning, min(factor * TUNING.threshold_outputs, pilot // 6))
         used = data_sets * screening + 2 * learned * (learning + pilot)
         return cls(
             screening=screening,
             screening_train=min(factor * TUNING.screening_train_outputs, screening // 3),
             learning=learning,
             tuning=tuning,
-            racing=pilot - tuning,
+            comparing=pilot - tuning,
             final=(budget - used) // 2,
         )
 
 
-def audit_mechanism(target: object, options: AuditOptions) -> Report:
-    """Audit a mechanism of any kind: see dpnoise.audit."""
-    if options.attacks is not None or options.pairs is not None or options.scale is not None:
-        raise ArgumentError("attacks, pairs and scale are for added noise: leave out neighbours.")
+def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOptions` holds
+    target: object,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    sensitivity: float = 1.0,
+    *,
+    neighbours: object = None,
+    data: object = None,
+    size: int = 10,
+    mu: float | None = None,
+    rho: float | None = None,
+    curve: bool = False,
+    one_by_one: bool = False,
+    boosting: bool = False,
+    budget: int | None = None,
+    confidence: float = 0.999,
+    time_limit: float = 60.0,
+    seed: int | None = None,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+) -> Report:
+    """Audit a mechanism with outputs of any kind: certify a lower bound on its epsilon.
+
+    Events are learned from outputs at neighbouring data sets and counted in fresh outputs. All
+    bounds of a report hold together, except with probability 1 - confidence. A report without
+    findings proves nothing.
+
+    Parameters
+    ----------
+    target
+        A function (data, n) -> n independent outputs; "module:function"; a name from
+        `dpnoise.auditing.targets.MECHANISMS`, such as "opendp.noisy_max"; or a command as a list
+        of strings, which reads one line of JSON, {"data": ..., "n": ...}, and writes n lines. An
+        output is a number, a text, None, or a tuple, list or array of these.
+    epsilon
+        The epsilon that the target claims. It is refuted if the certified bound is larger.
+    delta
+        The delta that the target claims with it; 0 for pure differential privacy.
+    sensitivity
+        The most by which each answer of neighbours="vector" changes.
+    neighbours
+        Pairs of neighbouring data sets, [(a, b), ...]; or a relation: "vector", answers to queries
+        that each move by at most the sensitivity, or "rows", one row added, removed or replaced.
+        Mechanisms that are given by name have neighbours.
+    data
+        The rows that "rows" starts from: a list, an array or a frame. By default zeros and ones.
+        Give invented rows, because reports show numbers from them.
+    size
+        The number of answers in a "vector".
+    mu
+        The claim in place of epsilon: mu of Gaussian differential privacy.
+    rho
+        The claim in place of epsilon: rho of zero-concentrated differential privacy.
+    curve
+        Compare the target with the whole privacy curve of Gaussian noise that has this epsilon at
+        this delta. The certified bound is then a mu.
+    one_by_one
+        Ask for one output per call, for targets whose outputs of one call depend on each other.
+    boosting
+        Learn events by gradient boosted trees as well; needs the extra `learning`.
+    budget
+        The number of releases to ask for; at least 1,000. The default is 2 million, or
+        less for a slow target. Where the claim needs more, it grows up to 16 times, within two
+        minutes.
+    confidence
+        The probability that no certified bound of the report is too large.
+    time_limit
+        The most seconds that one call of the target may take.
+    seed
+        The seed of the auditor's random choices, which the target must not know. With a seed and a
+        budget, the same releases give the same report; the noise of the target is not seeded.
+    progress
+        Called with the completed fraction, and with a text about the current step.
+    watch
+        Called with the findings so far, whenever there are new ones.
+
+    Returns
+    -------
+    Report
+        The findings, the certified bound and the verdict; `print(report)` shows them.
+
+    Examples
+    --------
+    The largest of three noisy answers, with noise that would suffice for the index only:
+
+    >>> import numpy as np
+    >>> from dpnoise.auditing import audit_mechanism
+    >>> rng = np.random.default_rng()
+    >>> def largest(answers, n):
+    ...     return (answers + rng.laplace(scale=2.0, size=(n, len(answers)))).max(axis=1)
+    >>> audit_mechanism(largest, 1.0, neighbours="vector", size=3, budget=200_000).broken
+    True
+    """
+    check_target(target, MECHANISM_SIGNATURE)
+    options = AuditOptions(
+        epsilon=epsilon, delta=delta, sensitivity=sensitivity, mu=mu, rho=rho, curve=curve,
+        neighbours=neighbours, data=data, size=size, one_by_one=one_by_one, boosting=boosting,
+        budget=budget, confidence=confidence, time_limit=time_limit, seed=seed,
+        progress=progress or ignore_progress, watch=watch or ignore_progress,
+    )  # fmt: skip
+    return _audit(target, options)
+
+
+def _audit(target: object, options: AuditOptions) -> Report:
+    """Resolve the target and its neighbours, learn events, and report what was certified."""
     source, pairs, package = _resolve(target, options)
     default, first = TUNING.mechanism_budget, pairs[0][0]
     budget = options.budget or affordable_budget(lambda n: source.outputs(first, n), default)
@@ -114,7 +221,7 @@ def audit_mechanism(target: object, options: AuditOptions) -> Report:
     sizes = _plan_sizes(source, pairs, budget or default, options.progress)
     chosen = _choose_events(source, pairs, sizes, options)
     final = _final_trials(source, chosen, sizes, budget, options)
-    findings, ceiling_of_count = _count_last(source, chosen.candidates, final, options)
+    findings, ceiling_of_count = _count_final_events(source, chosen.candidates, final, options)
     options.watch(findings)
     options.progress(1.0, "done")
     method = _METHOD.format(
@@ -124,7 +231,7 @@ def audit_mechanism(target: object, options: AuditOptions) -> Report:
         counted=len(chosen.candidates),
         final=final,
         coin=_COIN if options.claim.is_ratio else "",
-        error=ERROR,
+        error=FALSE_ALARM_RATE,
     )
     return options.report(
         target,
@@ -167,11 +274,13 @@ def _plan_sizes(
     progress(0.0, "drawing the first outputs")
     source.prepare([data for pair in pairs for data in pair])
     first = source.rows(pairs[0][0], min(TUNING.first_look_outputs, total // 100))
-    return Sizes.of(total - len(first), len(pairs), data_sets, alike=are_alike(first))
+    return Sizes.of(
+        total - len(first), len(pairs), data_sets, many_duplicates=has_many_duplicates(first)
+    )
 
 
 @dataclass(frozen=True)
-class _Chosen:
+class _ChosenEvents:
     """The events that will be counted, with their counts in the pilot."""
 
     candidates: list[Candidate]
@@ -182,7 +291,7 @@ class _Chosen:
 
 def _choose_events(
     source: OutputSource, pairs: Sequence[Pair], sizes: Sizes, options: AuditOptions
-) -> _Chosen:
+) -> _ChosenEvents:
     """Screen pairs, learn events for the best, and compare these in a pilot."""
     estimator = BoundEstimator(
         options.claim, sizes.final, 1 - options.confidence, TUNING.chance_of_many
@@ -192,7 +301,7 @@ def _choose_events(
     options.progress(0.4, "comparing the best events")
     clock = time.perf_counter()
     # Without a comparison to follow, the thresholds chosen here are final: so be more cautious.
-    chosen_by = estimator if sizes.racing else replace(estimator, caution=TUNING.caution_of_best)
+    chosen_by = estimator if sizes.comparing else replace(estimator, caution=TUNING.caution_of_best)
     best, counts, trials = _run_pilot(source, learned, sizes, chosen_by)
     events = [(proposal.event, pair[::-1] if proposal.swapped else pair) for proposal, pair in best]
     if not events:
@@ -208,15 +317,19 @@ def _choose_events(
         )
         for (event, pair), (hits0, hits1) in zip(events, counts.astype(int).tolist(), strict=True)
     ]
-    seconds_each = (time.perf_counter() - clock) / (2 * (sizes.tuning + sizes.racing))
-    return _Chosen(candidates, seconds_each, len(best_pairs), len(learned))
+    seconds_each = (time.perf_counter() - clock) / (2 * (sizes.tuning + sizes.comparing))
+    return _ChosenEvents(candidates, seconds_each, len(best_pairs), len(learned))
 
 
 def _final_trials(
-    source: OutputSource, chosen: _Chosen, sizes: Sizes, budget: int | None, options: AuditOptions
+    source: OutputSource,
+    chosen: _ChosenEvents,
+    sizes: Sizes,
+    budget: int | None,
+    options: AuditOptions,
 ) -> int:
-    """Return the number of releases of each data set for the last count."""
-    # The last count also gets the releases that dropped pairs did not use.
+    """Return the number of releases of each data set for the final count."""
+    # The final count also gets the releases that dropped pairs did not use.
     unused = (budget or TUNING.mechanism_budget) - source.drawn
     final = max(sizes.final, unused // 2)
     if budget is not None:
@@ -226,7 +339,7 @@ def _final_trials(
     return needed_trials(estimator, chosen.candidates, final, most)
 
 
-def _count_last(
+def _count_final_events(
     source: OutputSource, candidates: Sequence[Candidate], final: int, options: AuditOptions
 ) -> tuple[list[Finding], float]:
     """Count events in fresh releases; return the findings, and the largest possible bound."""
@@ -265,24 +378,24 @@ def _screen_pairs(
         return list(pairs)
     names, train = source.encoder.names, sizes.screening_train
     seen: dict[int, Floats] = {}
-    for data in _data_sets([(None, pair) for pair in pairs]):
+    for data in _distinct_data_sets([(None, pair) for pair in pairs]):
         progress(0.1, f"screening {describe_data(data)}")
         seen[id(data)] = source.rows(data, train)
 
     def learn_quickly(pair: Pair) -> list[tuple[Proposal, Pair]]:
         rows0, rows1 = (seen[id(data)] for data in pair)
         best: dict[int, Proposal] = {}
-        for proposal in proposals(rows0, rows1, names, estimator, quick=True):
+        for proposal in propose_events(rows0, rows1, names, estimator, quick=True):
             if not proposal.rare:
                 best.setdefault(id(proposal.score), proposal)
         return [(proposal, pair) for proposal in [*best.values()][: TUNING.screening_events]]
 
-    learned = list(chain.from_iterable(in_threads(learn_quickly, pairs)))
+    learned = list(chain.from_iterable(map_in_threads(learn_quickly, pairs)))
     if not learned:
         return list(pairs[: TUNING.pairs_learned])
     n = sizes.screening - train
     counts = _tally_events(source, learned, n)
-    bounds = expect([event for event, _ in learned], counts, n, estimator)
+    bounds = recompute_expected_bounds([event for event, _ in learned], counts, n, estimator)
     best = {id(pair): -np.inf for pair in pairs}
     for bound, (_, pair) in zip(bounds.tolist(), learned, strict=True):
         best[id(pair)] = max(best[id(pair)], bound)
@@ -298,9 +411,9 @@ def _learn_scores(
 ) -> list[tuple[Score, Pair]]:
     """Learn scores in two halves of releases, after a test of their independence."""
     names, text = source.encoder.names, source.encoder.text
-    # The trees' seed is drawn from the audit's own, as scikit-learn takes no larger one.
+    # Drawn from the seed of the audit, because scikit-learn accepts only 32 bits.
     seed = int(np.random.default_rng(options.seed).integers(1 << 32))
-    trees = seed if options.boosting else None
+    tree_seed = seed if options.boosting else None
     seen = []
     options.progress(0.2, "learning events")
     data_sets = [data for pair in pairs for data in pair]
@@ -310,11 +423,13 @@ def _learn_scores(
         seen.append(np.concatenate([before, after]))
 
     def learn(i: int) -> list[tuple[Score, Pair]]:
-        events = proposals(seen[2 * i], seen[2 * i + 1], names, estimator, text=text, trees=trees)
+        events = propose_events(
+            seen[2 * i], seen[2 * i + 1], names, estimator, text=text, tree_seed=tree_seed
+        )
         best = [event.score for event in best_proposals(events, TUNING.scores_compared)]
         return [(score, pairs[i]) for score in {id(score): score for score in best}.values()]
 
-    return list(chain.from_iterable(in_threads(learn, range(len(pairs)))))
+    return list(chain.from_iterable(map_in_threads(learn, range(len(pairs)))))
 
 
 def _run_pilot(
@@ -328,17 +443,20 @@ def _run_pilot(
     The best of many thresholds is partly luck. If there are enough releases, the best events are
     compared again on fresh ones, in rounds with fewer events and more releases.
     """
-    releases = {id(data): source.rows(data, sizes.tuning) for data in _data_sets(learned)}
+    releases = {id(data): source.rows(data, sizes.tuning) for data in _distinct_data_sets(learned)}
 
     def tune_pair(pair: Pair) -> list[tuple[Proposal, Pair]]:
         rows0, rows1 = (releases[id(data)] for data in pair)
         scores_of_pair = [score for score, other in learned if other is pair]
-        return [(proposal, pair) for proposal in tune(scores_of_pair, rows0, rows1, estimator)]
+        return [
+            (proposal, pair)
+            for proposal in tune_thresholds(scores_of_pair, rows0, rows1, estimator)
+        ]
 
     pairs = list({id(pair): pair for _, pair in learned}.values())
-    tuned = list(chain.from_iterable(in_threads(tune_pair, pairs)))
+    tuned = list(chain.from_iterable(map_in_threads(tune_pair, pairs)))
     tuned.sort(key=lambda item: -item[0].expected_bound)
-    if sizes.racing and tuned:
+    if sizes.comparing and tuned:
         return _compare_events(source, tuned, sizes, estimator)
     best = tuned[:1]
     return best, np.array([event.hits for event, _ in best]).reshape(-1, 2), sizes.tuning
@@ -363,28 +481,34 @@ def _compare_events(
     most_cautious = replace(estimator, caution=TUNING.caution_of_safest)
     events = [event for event, _ in proposed]
     first_counts = np.array([event.hits for event in events])
-    low = expect(events, first_counts, sizes.tuning, cautious)
-    order = _take_turns(low, np.array([event.expected_bound for event in events]))
+    low = recompute_expected_bounds(events, first_counts, sizes.tuning, cautious)
+    order = _order_by_turns(low, np.array([event.expected_bound for event in events]))
     left = [proposed[i] for i in _drop_equal_events(order, proposed, first_counts)]
-    counts, trials, planned = np.zeros((len(left), 2)), 0, sizes.racing * len(_data_sets(left))
-    for most, part in TUNING.comparison_rounds:
+    counts, trials, planned = (
+        np.zeros((len(left), 2)),
+        0,
+        sizes.comparing * len(_distinct_data_sets(left)),
+    )
+    for most, fraction in TUNING.comparison_rounds:
         left, counts = left[:most], counts[:most]
         # The remaining data sets share the releases that were planned for dropped ones.
-        fresh = int(part * planned / len(_data_sets(left)))
+        fresh = int(fraction * planned / len(_distinct_data_sets(left)))
         counts, trials = counts + _tally_events(source, left, fresh), trials + fresh
         events = [event for event, _ in left]
         all_counts = counts + [event.hits for event in events]
-        high = expect(events, all_counts, trials + sizes.tuning, optimistic)
-        low = expect(events, counts, trials, cautious)
-        rivals = [i for i in _take_turns(low, high) if high[i] >= low.max()]
-        safest = _safest_events(expect(events, counts, trials, most_cautious), left)
+        high = recompute_expected_bounds(events, all_counts, trials + sizes.tuning, optimistic)
+        low = recompute_expected_bounds(events, counts, trials, cautious)
+        rivals = [i for i in _order_by_turns(low, high) if high[i] >= low.max()]
+        safest = _safest_events(
+            recompute_expected_bounds(events, counts, trials, most_cautious), left
+        )
         order = _drop_equal_events([rivals[0], *safest, *rivals[1:]], left, counts)
         left, counts = [left[i] for i in order], counts[order]
         if set(order) <= {rivals[0], *safest}:
             break
     of_best_pair = [i for i, (_, pair) in enumerate(left) if pair is left[0][1]]
     events = [left[i][0] for i in of_best_pair]
-    lowest = expect(events, counts[of_best_pair], trials, most_cautious)
+    lowest = recompute_expected_bounds(events, counts[of_best_pair], trials, most_cautious)
     chosen = list(dict.fromkeys([0, of_best_pair[int(lowest.argmax())]]))
     return [left[i] for i in chosen], counts[chosen], trials
 
@@ -397,8 +521,8 @@ def _safest_events(bounds: Floats, proposed: Sequence[tuple[Proposal, Pair]]) ->
     return list(best.values())
 
 
-def _take_turns(low: Floats, high: Floats) -> list[int]:
-    """Return the order of events by two estimates in turn: a cautious and an optimistic one."""
+def _order_by_turns(low: Floats, high: Floats) -> list[int]:
+    """Return the indices of events, alternately by a cautious and by an optimistic estimate."""
     turns = np.column_stack([np.argsort(-x, kind="stable") for x in (low, high)])
     return list(dict.fromkeys(turns.ravel().tolist()))
 
@@ -425,11 +549,11 @@ def _tally_events(
     """Count events in n releases of both data sets: first of the one where each is likelier."""
     hits = np.zeros((len(proposed), 2))
     sides = [(i, side) for i in range(len(proposed)) for side in (0, 1)]
-    for data in _data_sets(proposed):
+    for data in _distinct_data_sets(proposed):
         of_data = [(i, side) for i, side in sides if proposed[i][1][side] is data]
         sizes = [source.chunk] * (n // source.chunk) + [n % source.chunk] * (n % source.chunk > 0)
         for rows in draw_ahead(source.rows, [(data, size) for size in sizes]):
-            distinct, (repeats,), _ = fold_rows(rows)
+            distinct, (repeats,), _ = deduplicate_rows(rows)
             scores = {id(proposed[i][0].score): proposed[i][0].score for i, _ in of_data}
             values = dict(zip(scores, evaluate(list(scores.values()), distinct), strict=True))
             for i, side in of_data:
@@ -439,11 +563,14 @@ def _tally_events(
     return hits
 
 
-def _data_sets(learned: Sequence[tuple[object, Pair]]) -> list[Data]:
+def _distinct_data_sets(learned: Sequence[tuple[object, Pair]]) -> list[Data]:
     return list({id(data): data for _, pair in learned for data in pair}.values())
 
 
-def in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """Map in one thread per core: NumPy, which takes most of the time, releases the GIL."""
+def map_in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+    """Apply a function to items in one thread per core.
+
+    NumPy, which takes most of the time, releases the GIL.
+    """
     with ThreadPoolExecutor(cores()) as pool:
         return list(pool.map(function, items))

@@ -1,4 +1,4 @@
-"""Calls of an audit's target: with a time limit, in parts that fit it, and for fresh releases."""
+"""Calls of an audit's target, with a time limit, and of sizes that fit the limit."""
 
 import math
 import os
@@ -11,7 +11,13 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpnoise.auditing.targets.target import DependentError, Releases, Target, TargetError
+from dpnoise.auditing.targets.target import (
+    DependentError,
+    Releases,
+    Target,
+    TargetError,
+    failure_of,
+)
 from dpnoise.auditing.tuning import TUNING
 
 _Result = TypeVar("_Result")
@@ -51,12 +57,12 @@ class Pace:
         """Return the seconds per release, without the time that every call takes."""
         if not self._calls:
             return 0.0
-        least, most = min(self._calls), max(self._calls)
-        if least == most:
-            return self._calls[least] / least
-        return max(0.0, self._calls[most] - self._calls[least]) / (most - least)
+        few, many = min(self._calls), max(self._calls)
+        if few == many:
+            return self._calls[few] / few
+        return max(0.0, self._calls[many] - self._calls[few]) / (many - few)
 
-    def parts(self, n: int, most: int | None = None) -> Iterator[int]:
+    def call_sizes(self, n: int, most: int | None = None) -> Iterator[int]:
         """Yield the number of releases for each call, n in total and at most `most` per call."""
         left = n
         while left:
@@ -106,17 +112,10 @@ def call_in_time(call: Callable[[], _Result], shown: str, seconds: float) -> _Re
     for error in failure:
         if isinstance(error, TargetError):
             raise error
-        raise TargetError(f"{shown} raised {_describe_error(error)}") from error
+        raise failure_of(shown, error) from error
     if not result:
         raise TargetError(f"{shown} took more than {seconds:g} s.")
     return result[0]
-
-
-def _describe_error(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - an exception of the target whose __str__ fails
-        return type(error).__name__
 
 
 def with_time_limit(target: Target, seconds: float) -> Target:
@@ -127,8 +126,8 @@ def with_time_limit(target: Target, seconds: float) -> Target:
         return pace.call(lambda: target.release(value, n), f"{target.name}({value!r}, {n})", n)
 
     def release(value: float, n: int) -> ArrayLike:
-        parts = [call_once(value, m) for m in pace.parts(n)]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        chunks = [call_once(value, m) for m in pace.call_sizes(n)]
+        return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
 
     return replace(target, release=release)
 

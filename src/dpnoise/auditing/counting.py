@@ -3,21 +3,21 @@
 The bound and its confidence
 ----------------------------
 Events are proposed and chosen on releases that are then set aside. The events and the number of
-releases to count them in are fixed before fresh releases are drawn. If `tossed`, a fair coin
+releases to count them in are set before fresh releases are drawn. If `tossed`, a fair coin
 chooses the data set of each fresh release. Each event gives exact binomial limits (Clopper and
 Pearson 1934): two of its probabilities, and with the coin one of their ratio (see
-`bounds.tossed_epsilon`). The error of the whole count is split over the events. By the union bound
-all limits hold together, and with them every bound that is computed from them. This does not depend
-on how the events were chosen, or on how many were tried before.
+`certified_bounds.tossed_epsilon`). The failure probability of the whole count is split over the
+events. By the union bound all limits hold together, and with them every bound that is computed from
+them. This does not depend on how the events were chosen, or on how many were tried before.
 
 Independence
 ------------
-A rule that is fixed in advance turns a release into a bit. The bits of two independent releases at
+A rule that is chosen in advance turns a release into a bit. The bits of two independent releases at
 distance k are independent. Given the numbers of set bits, the number of pairs with both bits set is
-hypergeometric (Fisher's exact test). Each test takes disjoint pairs, and the stated error is split
-over all bits and distances. Exact repeats, noise used twice or with its sign turned, slow drifts
-and short periods all show in some bit at some distance. Noise drawn once per call, and changes from
-one call to the next, show as different frequencies of a bit in different calls.
+hypergeometric (Fisher's exact test). Each test takes disjoint pairs, and the probability of a false
+alarm is split over all bits and distances. Exact repeats, noise used twice or with its sign turned,
+slow drifts and short periods all show in some bit at some distance. Noise drawn once per call, and
+changes from one call to the next, show as different frequencies of a bit in different calls.
 """
 
 import math
@@ -46,9 +46,9 @@ Drawn = TypeVar("Drawn")
 
 LEARNED: Final = "likelihood"  # The name of learned events in a report.
 # Probability that one test rejects independent releases. It is small because an audit makes dozens.
-ERROR: Final = 1e-9
+FALSE_ALARM_RATE: Final = 1e-9
 _DISTANCES: Final = (*range(1, 9), 10, 16, 20, 32, 50, 64, 100, 128, 256, 500, 512, 1000, 1024)
-_USUAL: Final = 3  # Standard deviations below which the exact p-value is not computed.
+_MIN_DEVIATIONS: Final = 3  # Standard deviations below which the exact p-value is not computed.
 # Bits of a hash that are tested: two different releases differ in some of them.
 _BITS: Final = (63, 47, 61, 59, 57, 55, 53, 51)
 _REPEATS: Final = 8  # Number of first releases whose next occurrence suggests a period.
@@ -99,8 +99,8 @@ def count_events(
     """
     first = candidates[0].data
     heads = int(np.random.default_rng(seed).binomial(2 * trials, 0.5)) if tossed else trials
-    least = max(candidate.event.releases for candidate in candidates)
-    calls = _plan_calls(heads, 2 * trials - heads, chunk, least)
+    per_event = max(candidate.event.releases for candidate in candidates)
+    calls = _plan_calls(heads, 2 * trials - heads, chunk, per_event)
     counts = [_Counts() for _ in candidates]
     drawn = draw_ahead(draw, [(first[side], m) for side, m in calls])
     for (side, _), releases in zip(calls, drawn, strict=True):
@@ -131,16 +131,16 @@ class _Counts:
             self.tested_flags[side].append(flags)
 
 
-def _plan_calls(n0: int, n1: int, chunk: int, least: int) -> list[tuple[int, int]]:
+def _plan_calls(n0: int, n1: int, chunk: int, min_size: int) -> list[tuple[int, int]]:
     """Return the calls for n0 releases of one data set and n1 of the other: (data set, releases).
 
     They come in the order of Thue and Morse, so that smooth changes with time affect both alike.
-    The calls have about equal sizes, at least `least`.
+    The calls have about equal sizes, at least `min_size`.
 
     >>> _plan_calls(8, 9, 3, 1)[:6]
     [(0, 1), (1, 2), (1, 1), (0, 1), (1, 1), (0, 1)]
     """
-    least_calls = max(1, min(TUNING.least_calls, n0 // least, n1 // least))
+    least_calls = max(1, min(TUNING.least_calls, n0 // min_size, n1 // min_size))
     calls = max(least_calls, -(-max(n0, n1) // chunk))
     sizes = [[n // calls + (i < n % calls) for i in range(calls)] for n in (n0, n1)]
     sides = [(i.bit_count() + turn) % 2 for i in range(calls) for turn in (0, 1)]
@@ -165,9 +165,9 @@ def certify(
     """Return the finding that an event's counts certify; `tossed`: a coin divided the trials."""
     claim, (at0, at1), k = options.claim, candidate.counts, candidate.event.releases
     by_ratio = tossed and claim.is_ratio and k == 1
-    each = error * (1 - certified_bounds.TOSSED if by_ratio else 1) / 2
-    low = certified_bounds.lower_limit(at0.hits, at0.trials, each)
-    high = certified_bounds.upper_limit(at1.hits, at1.trials, each)
+    limit_error = error * (1 - certified_bounds.RATIO_ERROR_SHARE if by_ratio else 1) / 2
+    low = certified_bounds.lower_limit(at0.hits, at0.trials, limit_error)
+    high = certified_bounds.upper_limit(at1.hits, at1.trials, limit_error)
     certified = claim.certified_bound(low, high, k)
     epsilon = certified_bounds.epsilon_of(low, high, delta=claim.delta, releases=k)
     if by_ratio:
@@ -232,10 +232,12 @@ def most_trials(trials: int, seconds_each: float, seconds: float) -> int:
     return max(trials, min(TUNING.budget_growth * trials, by_time))
 
 
-def check_independent(call: str, before: Floats, rows: Floats, error: float = ERROR) -> None:
+def check_independent(
+    call: str, before: Floats, rows: Floats, error: float = FALSE_ALARM_RATE
+) -> None:
     """Raise DependentError if the releases in `rows`, in their order, depend on each other.
 
-    Rules are fixed on other releases of the same data, `before`. Independent releases are rejected
+    Rules are chosen on other releases of the same data, `before`. Independent releases are rejected
     with probability `error`. The message names the call.
     """
     distances = sorted({*_DISTANCES, *_periods(before)})
@@ -245,19 +247,25 @@ def check_independent(call: str, before: Floats, rows: Floats, error: float = ER
     bits = [rule(rows) for rule in _rules(before)] + [_bit(code, i) for i in _BITS[:2]]
     _check_distances(call, bits, distances, error / 3)
     codes = _hash(before[:n]), code[:n]
-    hashed = [[_bit(part, i) for part in codes] for i in _BITS]
+    hashed = [[_bit(of_call, i) for of_call in codes] for i in _BITS]
     # Releases with the same index in two calls are n apart.
     _check_distances(call, map(np.concatenate, hashed[:2]), [n], error / 3)
     for flags in hashed:
-        check_calls(call, [(int(part.sum()), n) for part in flags], error / (3 * len(hashed)))
+        check_calls(
+            call,
+            [(int(bits_of_call.sum()), n) for bits_of_call in flags],
+            error / (3 * len(hashed)),
+        )
 
 
-def check_flags(call: str, flags: Flags, error: float = ERROR) -> None:
+def check_flags(call: str, flags: Flags, error: float = FALSE_ALARM_RATE) -> None:
     """Raise DependentError if the trials of one event depend on each other."""
     _check_distances(call, [flags[: TUNING.independence_trials]], _DISTANCES, error)
 
 
-def check_calls(call: str, calls: Sequence[tuple[int, int]], error: float = ERROR) -> None:
+def check_calls(
+    call: str, calls: Sequence[tuple[int, int]], error: float = FALSE_ALARM_RATE
+) -> None:
     """Raise DependentError unless an event is about equally frequent in each (hits, trials).
 
     For independent releases, the number of hits in some of the calls is hypergeometric. Each call
@@ -265,10 +273,10 @@ def check_calls(call: str, calls: Sequence[tuple[int, int]], error: float = ERRO
     compared with those after it, which finds slow changes.
     """
     *before, (hits, trials) = accumulate(calls, lambda a, b: (a[0] + b[0], a[1] + b[1]))
-    parts = [*calls, *before]
-    least = min(_two_sided_p_value(both, hits, part, trials) for both, part in parts)
-    if least * len(parts) < error:
-        _raise_dependent(call, "those of one call are alike", least)
+    subsets = [*calls, *before]
+    smallest = min(_two_sided_p_value(both, hits, size, trials) for both, size in subsets)
+    if smallest * len(subsets) < error:
+        _raise_dependent(call, "those of one call are alike", smallest)
 
 
 def _raise_dependent(call: str, how: str, p_value: float) -> NoReturn:
@@ -287,9 +295,9 @@ def _check_distances(
     """Raise DependentError if flags depend on those some distance before."""
     lags = [(flags, k) for flags in sequences for k in distances if 2 * k <= len(flags)]
     tests = [(p_value(flags, k), k) for flags, k in lags]
-    least, distance = min(tests, default=(1.0, 0))
-    if tests and least * len(tests) < error:
-        _raise_dependent(call, f"those {distance} apart are alike", least)
+    smallest, distance = min(tests, default=(1.0, 0))
+    if tests and smallest * len(tests) < error:
+        _raise_dependent(call, f"those {distance} apart are alike", smallest)
 
 
 def p_value(flags: Flags, distance: int) -> float:
@@ -300,8 +308,8 @@ def p_value(flags: Flags, distance: int) -> float:
     >>> p_value(np.repeat(np.arange(20) % 2 == 0, 2), 1) < 1e-4
     True
     """
-    whole = len(flags) // (2 * distance) * (2 * distance)
-    first, second = flags[:whole].reshape(-1, 2, distance).swapaxes(0, 1).reshape(2, -1)
+    paired = len(flags) // (2 * distance) * (2 * distance)
+    first, second = flags[:paired].reshape(-1, 2, distance).swapaxes(0, 1).reshape(2, -1)
     pairs = len(first)
     set0, set1, both = (int(np.count_nonzero(x)) for x in (first, second, first & second))
     return _two_sided_p_value(both, set0, set1, pairs)
@@ -313,14 +321,14 @@ def _two_sided_p_value(both: int, set0: int, set1: int, pairs: int) -> float:
         return 1.0
     mean = set0 * set1 / pairs
     deviation = math.sqrt(mean * (1 - set0 / pairs) * (1 - set1 / pairs) * pairs / (pairs - 1))
-    if abs(both - mean) < _USUAL * deviation:
+    if abs(both - mean) < _MIN_DEVIATIONS * deviation:
         return 1.0  # The exact distribution takes long, and would not be significant.
     law = stats.hypergeom(pairs, set0, set1)
     return float(min(1.0, 2 * min(law.cdf(both), law.sf(both - 1))))
 
 
 def _rules(before: Floats) -> list[Callable[[Floats], Flags]]:
-    """Return rules that compare a release with medians of earlier ones."""
+    """Return two rules that compare a release with medians of earlier releases."""
     # The column with the most distinct numbers carries the most information.
     column = int(np.argmax([len(np.unique(column)) for column in before[:2000].T]))
     median = _median(before[:, column])
@@ -358,6 +366,6 @@ def _periods(before: Floats) -> list[int]:
     """Return the distances at which the first releases repeat, as periods to test."""
     periods = []
     for i in range(min(_REPEATS, len(before))):
-        again = np.flatnonzero((before[i + 1 :] == before[i]).all(axis=1))
-        periods += [int(again[0]) + 1] if again.size else []
+        repeats = np.flatnonzero((before[i + 1 :] == before[i]).all(axis=1))
+        periods += [int(repeats[0]) + 1] if repeats.size else []
     return periods

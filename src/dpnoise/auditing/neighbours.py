@@ -5,7 +5,7 @@ Callers give pairs of data sets one by one, or by the name of a relation.
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Final
 
@@ -21,7 +21,7 @@ ValuePair = tuple[float, float]
 
 VECTOR: Final = "vector"
 ROWS: Final = "rows"
-_ROWS: Final = ((1,), (0,), (0, 1), (1, 1, 1), (0, 0, 0, 0, 1), (0, 1) * 10)
+_SMALL_DATA_SETS: Final = ((1,), (0,), (0, 1), (1, 1, 1), (0, 0, 0, 0, 1), (0, 1) * 10)
 
 # Pairs in units of the sensitivity: around zero, a power of two, a count, negative, large. The
 # fractional, tiny and huge ones find targets that round or that treat small numbers differently.
@@ -30,16 +30,16 @@ _VALUES: Final = (
     (0, 0.5), (0.25, 0.75), (0.375, 1.375), (0, 2.0**-12), (2.0**30, 2.0**30 + 1),
 )  # fmt: skip
 _MULTIPLES: Final = 6  # The number of pairs, from the first, of multiples of the sensitivity.
-_LARGEST: Final = 1001  # The largest of these multiples.
+_LARGEST_MULTIPLE: Final = 1001  # The largest of these multiples.
 # Values, in units of the sensitivity, among which the search looks for special treatment.
-_SEARCHED: Final = (
+_SEARCHED_UNITS: Final = (
     *range(-16, 65), *(10.0**k for k in range(2, 10)), *(-(10.0**k) for k in range(2, 7)),
     *(k / 8 for k in range(-7, 8) if k), 1.5, 2.5, 99.5, 1e-3, 1e-6,
 )  # fmt: skip
 _RELEASES_EACH: Final = 32  # Releases of each searched value.
 _FALSE_ALARM: Final = 0.01  # The probability that a value stands out by chance.
 _SEARCH_SECONDS: Final = 20.0  # Seconds after which the search stops with the values seen so far.
-SEARCH: Final = _RELEASES_EACH * len(_SEARCHED)  # Releases that the search takes.
+SEARCH_RELEASES: Final = _RELEASES_EACH * len(_SEARCHED_UNITS)  # Releases that the search takes.
 WHOLE: Final = "whole"
 
 
@@ -56,12 +56,15 @@ def neighbours_of(neighbours: object, size: int, sensitivity: float, data: Data)
     """
     if isinstance(neighbours, str):
         if neighbours == VECTOR:
-            return vectors(check_integer("size", size, least=1), sensitivity)
+            return vector_pairs(check_integer("size", size, least=1), sensitivity)
         if neighbours == ROWS:
-            return rows(data)
+            return row_pairs(data)
         reject("neighbours", neighbours, "be 'vector', 'rows', or a list of pairs of data sets")
     if not isinstance(neighbours, Iterable):
-        raise ArgumentTypeError("neighbours must be 'vector', 'rows', or a list of pairs.")
+        kind = type(neighbours).__name__
+        raise ArgumentTypeError(
+            f"neighbours must be 'vector', 'rows', or a list of pairs: [(a, b)], got {kind}."
+        )
     pairs = [_check_pair(pair) for pair in neighbours]
     if not pairs:
         raise ArgumentError("neighbours must have at least one pair of data sets.")
@@ -69,12 +72,26 @@ def neighbours_of(neighbours: object, size: int, sensitivity: float, data: Data)
 
 
 def _check_pair(pair: object) -> Pair:
-    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:  # noqa: PLR2004 - a pair
-        raise ArgumentTypeError("Each of neighbours must be a pair of data sets: (a, b).")
-    return pair[0], pair[1]
+    # A tuple, because two lists may as well be one pair of data sets.
+    if not isinstance(pair, tuple) or len(pair) != 2:  # noqa: PLR2004 - a pair
+        raise ArgumentTypeError(
+            "neighbours must be a list of tuples, each a pair of data sets, as in "
+            "neighbours=[(a, b)]."
+        )
+    if _are_equal(*pair):
+        raise ArgumentError("The two data sets of each of neighbours must differ.")
+    return pair
 
 
-def vectors(size: int, sensitivity: float = 1.0) -> list[tuple[Floats, Floats]]:
+def _are_equal(first: Data, second: Data) -> bool:
+    """Return whether two data sets are one object, or equal lists, numbers or texts."""
+    try:  # A comparison of arrays or frames is not True, and one of lists of arrays raises.
+        return first is second or (type(first) is type(second) and (first == second) is True)
+    except Exception:  # noqa: BLE001 - code of the caller's types
+        return False
+
+
+def vector_pairs(size: int, sensitivity: float = 1.0) -> list[tuple[Floats, Floats]]:
     """Return the pairs of Ding and others (2018): answers change by at most the sensitivity."""
     ones, half = np.ones(size), size // 2
     first, others = np.arange(size) == 0, np.arange(size) < half
@@ -91,10 +108,10 @@ def vectors(size: int, sensitivity: float = 1.0) -> list[tuple[Floats, Floats]]:
     return [pair for (bytes0, bytes1), pair in by_bytes.items() if bytes0 != bytes1]
 
 
-def rows(data: Data = None) -> list[Pair]:
+def row_pairs(data: Data = None) -> list[Pair]:
     """Return data sets that differ in one row: removed, added once more, or replaced."""
     if data is None:
-        bases = [list(base) for base in _ROWS]
+        bases = [list(base) for base in _SMALL_DATA_SETS]
         added = [(base, [*base, extra]) for base in bases for extra in (0, 1)]
         replaced = [(base, [1 - base[0], *base[1:]]) for base in bases]
         return [([], [0]), ([], [1]), *added, *replaced]
@@ -124,43 +141,48 @@ def _row_getter(data: Data) -> Callable[[list[int]], Data]:
     raise ArgumentTypeError("data must be rows: a list, an array or a frame.")
 
 
-def pairs_of_values(sensitivity: float, dtype: np.dtype, *, whole: bool = False) -> list[ValuePair]:
+def pairs_of_values(
+    sensitivity: float, dtype: np.dtype, *, only_multiples: bool = False
+) -> list[ValuePair]:
     """Return the default pairs of values, as numbers of the format that the target releases.
 
     A target may round its value to that format before it adds noise. Rounding would change the
     distance of a pair, so values that the format represents exactly are taken. A pair that the
-    format cannot represent is left out. With `whole`, only multiples of the sensitivity are taken.
+    format cannot represent is left out. With `only_multiples`, only multiples of the
+    sensitivity are taken.
 
     >>> pairs_of_values(0.5, np.dtype(np.float64))[:6]
     [(0.0, 0.5), (0.5, 1.0), (3.5, 4.0), (21.0, 21.5), (-0.5, 0.0), (500.0, 500.5)]
     >>> pairs_of_values(0.1, np.dtype(np.float32))[0]
     (0.0, 0.09999999403953552)
     """
-    number = _format(sensitivity, dtype)
+    number = _value_format(sensitivity, dtype)
     most = float(np.finfo(number).max)
     pairs = [
-        _closest(number(low * sensitivity), number(high * sensitivity), sensitivity)
-        for low, high in (_VALUES[:_MULTIPLES] if whole else _VALUES)
+        _shrink_pair(number(low * sensitivity), number(high * sensitivity), sensitivity)
+        for low, high in (_VALUES[:_MULTIPLES] if only_multiples else _VALUES)
         if math.isfinite(high * sensitivity) and abs(high * sensitivity) <= most
     ]
     return [pair for pair in dict.fromkeys(pairs) if pair[0] != pair[1]]
 
 
-def _format(sensitivity: float, dtype: np.dtype) -> type[np.floating]:
+def _value_format(sensitivity: float, dtype: np.dtype) -> type[np.floating]:
     """Return the format that the target releases, or float64 if the pairs exceed its range."""
     limits = np.finfo(dtype)
-    fits = float(limits.smallest_normal) <= sensitivity <= float(limits.max) / _LARGEST
+    fits = float(limits.smallest_normal) <= sensitivity <= float(limits.max) / _LARGEST_MULTIPLE
     return dtype.type if fits else np.float64
 
 
-def search(target: Target, sensitivity: float, dtype: np.dtype, *, whole: bool) -> list[ValuePair]:
+def search_pairs(
+    target: Target, sensitivity: float, dtype: np.dtype, *, only_multiples: bool
+) -> list[ValuePair]:
     """Return pairs around the value with the most unusual noise, if a value stands out.
 
     The search only chooses pairs: bounds are certified on other releases.
     """
-    number = _format(sensitivity, dtype)
+    number = _value_format(sensitivity, dtype)
     most = float(np.finfo(number).max) / 2
-    units = [unit for unit in _SEARCHED if not whole or unit == round(unit)]
+    units = [unit for unit in _SEARCHED_UNITS if not only_multiples or unit == round(unit)]
     values = [unit * sensitivity for unit in units if abs(unit) * sensitivity <= most]
     noise: dict[float, Floats] = {}
     started = time.perf_counter()
@@ -182,7 +204,7 @@ def search(target: Target, sensitivity: float, dtype: np.dtype, *, whole: bool) 
     if p_values[worst] * len(p_values) > _FALSE_ALARM:
         return []
     ends = ((worst - sensitivity, worst), (worst, worst + sensitivity))
-    pairs = [_closest(number(low), number(high), sensitivity) for low, high in ends]
+    pairs = [_shrink_pair(number(low), number(high), sensitivity) for low, high in ends]
     return [pair for pair in pairs if pair[0] != pair[1]]
 
 
@@ -202,7 +224,7 @@ def check_pairs(pairs: object, sensitivity: float) -> list[ValuePair]:
 
 def _check_value_pair(pair: object, sensitivity: float) -> ValuePair:
     if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(map(is_real, pair)):  # noqa: PLR2004 - a pair
-        raise ArgumentTypeError("Each of pairs must be two numbers: (0.5, 1.5).")
+        raise ArgumentTypeError("pairs must be a list of pairs of numbers: [(0.5, 1.5)].")
     value0, value1 = float(pair[0]), float(pair[1])
     if not (math.isfinite(value0) and math.isfinite(value1)):
         reject("pairs", pair, "be finite")
@@ -213,7 +235,7 @@ def _check_value_pair(pair: object, sensitivity: float) -> ValuePair:
     return value0, value1
 
 
-def _closest(value0: np.floating, value1: np.floating, sensitivity: float) -> ValuePair:
+def _shrink_pair(value0: np.floating, value1: np.floating, sensitivity: float) -> ValuePair:
     """Move the value of larger magnitude towards the other until they differ by no more."""
     while Fraction(float(value1)) - Fraction(float(value0)) > Fraction(sensitivity):
         if abs(value0) > abs(value1):

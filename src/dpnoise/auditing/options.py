@@ -12,7 +12,7 @@ from dpnoise.auditing.attacks.base import Attack, ignore_progress
 from dpnoise.auditing.attacks.certified_bounds import EPSILON, Claim, claim_of, gaussian_claim
 from dpnoise.auditing.neighbours import ROWS, WHOLE, check_pairs
 from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
-from dpnoise.auditing.report import Finding, Report, versions
+from dpnoise.auditing.report import Finding, Report, collect_versions
 from dpnoise.auditing.targets.target import installed_version
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.auditing.wording import format_value
@@ -33,7 +33,7 @@ Watch = Callable[[list[Finding]], object]
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
-    """The options of `dpnoise.audit`, which documents them, checked at construction.
+    """The options of `audit_noise` and `audit_mechanism`, checked at construction.
 
     >>> AuditOptions(epsilon=1.0, sensitivity=2).claim
     Claim(kind='epsilon', value=1.0, delta=0.0)
@@ -63,7 +63,7 @@ class AuditOptions:
     def __post_init__(self) -> None:
         for flag in ("curve", "one_by_one", "boosting"):
             check_flag(flag, getattr(self, flag))
-        _ = self.claim
+        _ = self.claim  # Raises for an invalid claim.
         object.__setattr__(self, "sensitivity", check_positive("sensitivity", self.sensitivity))
         check_positive("time_limit", self.time_limit)
         if self.budget is not None:
@@ -75,7 +75,10 @@ class AuditOptions:
         check_probability("confidence", check_positive("confidence", self.confidence))
         by_rows = isinstance(self.neighbours, str) and self.neighbours == ROWS
         if self.data is not None and not by_rows:
-            raise ArgumentError("data is for neighbours='rows': the rows of which one is another.")
+            raise ArgumentError(
+                "data needs {neighbours}, which adds, removes or replaces one of its rows.",
+                neighbours=ROWS,
+            )
         # Attacks and pairs may be iterators, which can be read only once.
         if self.attacks is not None:
             object.__setattr__(self, "attacks", _check_attacks(self.attacks))
@@ -144,7 +147,7 @@ class AuditOptions:
             confidence=self.confidence,
             seconds=time.perf_counter() - started,
             command=self.command(target, name),
-            versions=versions(package, version),
+            versions=collect_versions(package, version),
             **results,
         )
 
@@ -155,15 +158,18 @@ def _shell_command(
     words = ["dpnoise", "audit", *([name] if isinstance(target, str) else ["--command", name])]
     for attack in settings.pop("attacks", []):
         words += ["--attack", attack]
-    whole = settings.get("pairs") == WHOLE
-    for pair in settings.pop("pairs", []) if not whole else []:
-        words += ["--pair", ",".join(map(format_value, pair))]
+    pairs = settings.pop("pairs", [])
+    if pairs == WHOLE:
+        words.append("--whole")
+    else:
+        for pair in pairs:
+            words += ["--pair", ",".join(map(format_value, pair))]
     if neighbours is not None:
         words += ["--neighbours", neighbours]
     for key, value in settings.items():
-        option = "--whole" if key == "pairs" else f"--{key.replace('_', '-')}"
+        option = f"--{key.replace('_', '-')}"
         shown = format_value(value) if isinstance(value, float) else str(value)
-        words += [option] if value is True or key == "pairs" else [option, shown]
+        words += [option] if value is True else [option, shown]
     return shlex.join(words)
 
 
@@ -186,5 +192,9 @@ def _check_attack(requested: str | Attack) -> Attack:
     if not isinstance(attack, Attack):
         raise ArgumentTypeError(f"attacks must be names or attacks, got {attack!r}.")
     if not attack.in_audit:
-        reject("attacks", attack.name, "be one whose events are independent: run it separately")
+        reject(
+            "attacks",
+            attack.name,
+            "be an attack that an audit can run: call it on a target instead",
+        )
     return attack

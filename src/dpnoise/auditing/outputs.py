@@ -2,7 +2,7 @@
 
 A mechanism is called from Python or as a program. A row holds the length of an output, then its
 parts. A number becomes the nearest float64, a missing part becomes NaN, and anything else gets a
-code. Equal parts have equal codes. Before the last count the encoder is closed: all parts not seen
+code. Equal parts have equal codes. Before the final count the encoder is closed: all parts not seen
 before then share one code. A row is then a function of its output only, so that a bound certified
 on rows holds for outputs.
 """
@@ -23,7 +23,12 @@ from numpy.typing import NDArray
 
 from dpnoise.auditing.calls import Pace, call_in_time
 from dpnoise.auditing.targets.mechanisms import Data
-from dpnoise.auditing.targets.target import TargetError, function_of, run_command
+from dpnoise.auditing.targets.target import (
+    MECHANISM_SIGNATURE,
+    TargetError,
+    function_of,
+    run_command,
+)
 from dpnoise.core import strict_json
 from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, short_repr
@@ -35,11 +40,15 @@ Outputs = Data  # Outputs of any type: the code checks their attributes.
 _CHUNK: Final = 1 << 24  # Bytes of rows that are drawn at a time.
 _FIRST_OUTPUTS: Final = 64  # Outputs for each data set that decide the number of parts in a row.
 _LONGEST_DATA: Final = 60  # Characters in the description of a data set.
-_WIDEST: Final = 4096  # Parts of an output that are used; further ones are ignored.
+_MAX_PARTS: Final = 4096  # Parts of an output that are used; further ones are ignored.
 _LARGEST: Final = 1e300  # Larger numbers and infinities are clipped to this, to keep sums finite.
 _NUMBERS: Final = "biuf"  # Kinds of NumPy's types.
-_SMALL: Final = (np.bool_, np.int8, np.uint8)  # Types of outputs whose rows have 16 bits a part.
-_PLAIN: Final = {int, float, bool, np.float64, np.int64}
+_SMALL_TYPES: Final = (
+    np.bool_,
+    np.int8,
+    np.uint8,
+)  # Types of outputs whose rows have 16 bits a part.
+_PLAIN_TYPES: Final = {int, float, bool, np.float64, np.int64}
 _FIRST_CODE: Final = 0.3141592653589793  # Its fraction is unlikely among real outputs.
 # The most objects that compare equal only to themselves; an abort may be such an object.
 _MOST_OBJECTS: Final = 256
@@ -63,8 +72,7 @@ class OutputSource:
         self, mechanism: object, time_limit: float, *, one_by_one: bool, name: str | None = None
     ) -> None:
         by_command = partial(_from_command, time_limit)
-        expected = "a function (data, n) -> n outputs"
-        own_name, self._call = function_of(mechanism, by_command, expected)
+        own_name, self._call = function_of(mechanism, by_command, MECHANISM_SIGNATURE)
         self.name = name or own_name
         self._one_by_one = one_by_one
         self._pace = Pace(time_limit)
@@ -74,7 +82,7 @@ class OutputSource:
         """Draw some outputs for each data set, and make the encoder of rows from them."""
         first = [self.outputs(data_sets[0], 1)]  # Its time limits the size of the next calls.
         for data in data_sets:
-            first += [self.outputs(data, m) for m in self._pace.parts(_FIRST_OUTPUTS)]
+            first += [self.outputs(data, m) for m in self._pace.call_sizes(_FIRST_OUTPUTS)]
         shown = f"{_FIRST_OUTPUTS} outputs of {self.name}"
         self.encoder = call_in_time(lambda: Encoder(self.name, first), shown, self._pace.seconds)
 
@@ -101,12 +109,12 @@ class OutputSource:
 
     def rows(self, data: object, n: int) -> Floats:
         """Return n outputs as rows."""
-        parts = []
-        for m in self._pace.parts(n, self.chunk):
+        chunks = []
+        for m in self._pace.call_sizes(n, self.chunk):
             # Encoding may run code of the mechanism's own classes, so it has a time limit, too.
             encode = partial(self.encoder.rows, self.outputs(data, m), m)
-            parts.append(call_in_time(encode, f"{m} outputs of {self.name}", self._pace.seconds))
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+            chunks.append(call_in_time(encode, f"{m} outputs of {self.name}", self._pace.seconds))
+        return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
 
     @property
     def chunk(self) -> int:
@@ -123,7 +131,7 @@ def _copy_if_mutable(data: object) -> object:
 def _from_command(time_limit: float, command: list[str], data: object, n: int) -> list[object]:
     """Run a command that reads one line of JSON and writes n."""
     try:
-        line = strict_json.dumps({"data": _plain(data), "n": n}).replace("\n", "") + "\n"
+        line = strict_json.dumps({"data": _to_json_types(data), "n": n}).replace("\n", "") + "\n"
     except TypeError:
         kind = type(data).__name__
         raise ArgumentTypeError(
@@ -134,22 +142,22 @@ def _from_command(time_limit: float, command: list[str], data: object, n: int) -
     try:
         return [json.loads(line) for line in lines]
     except ValueError:
-        raise TargetError(f"{call} wrote a line that is no JSON.") from None
+        raise TargetError(f"{call} wrote a line that is not JSON.") from None
 
 
-def _plain(data: Data) -> object:
+def _to_json_types(data: Data) -> object:
     """Return a data set in types that JSON has; a frame becomes a list of its rows."""
     if hasattr(data, "iloc") and hasattr(data, "columns"):
         if not data.columns.is_unique:
             raise ArgumentError("The columns of a frame must have different names, for JSON.")
-        return _plain(data.to_dict("records"))
+        return _to_json_types(data.to_dict("records"))
     for as_list in ("to_dicts", "to_pylist", "to_list", "tolist"):  # Polars, Arrow, pandas, NumPy.
         if hasattr(data, as_list):
             return getattr(data, as_list)()
     if isinstance(data, dict):
-        return {key: _plain(part) for key, part in data.items()}
+        return {key: _to_json_types(part) for key, part in data.items()}
     if isinstance(data, list | tuple):
-        return [_plain(part) for part in data]
+        return [_to_json_types(part) for part in data]
     return data
 
 
@@ -163,18 +171,18 @@ def describe_data(data: object) -> str:
     if isinstance(plain, list | tuple) and not all(is_real(part) for part in plain):
         return f"{type(data).__name__} of {len(plain)} row{'s' * (len(plain) != 1)}"
     if isinstance(plain, list | tuple):
-        text = f"[{', '.join(map(_word, plain))}]"
+        text = f"[{', '.join(map(_format_part, plain))}]"
         if len(text) <= _LONGEST_DATA:
             return text
         cut = text[: _LONGEST_DATA - 12].rpartition(",")[0]
         return f"{cut}, ...] ({len(plain)})"
     if hasattr(plain, "shape"):
         return f"{type(plain).__name__} of shape {tuple(plain.shape)}"
-    text = _word(plain)
+    text = _format_part(plain)
     return text if len(text) <= _LONGEST_DATA else f"{text[: _LONGEST_DATA - 3]}..."
 
 
-def _word(part: object) -> str:
+def _format_part(part: object) -> str:
     return repr(part).removesuffix(".0") if isinstance(part, float) else repr(part)
 
 
@@ -198,9 +206,9 @@ class Encoder:
         self._identity_only = 0  # Objects that compare equal only to themselves.
         self._closed = False
         self._widths = {self._width(outputs) for outputs in first}
-        self._parts = min(max(self._widths, default=0), _WIDEST)
+        self._parts = min(max(self._widths, default=0), _MAX_PARTS)
         arrays = [_as_array(outputs) for outputs in first]
-        self._small = all(array is not None and array.dtype in _SMALL for array in arrays)
+        self._small = all(array is not None and array.dtype in _SMALL_TYPES for array in arrays)
 
     @property
     def row_bytes(self) -> int:
@@ -235,7 +243,7 @@ class Encoder:
     def _width(self, outputs: Outputs) -> int:
         array = _as_array(outputs)
         if array is None:
-            return max((len(self._flat(output)) for output in _to_list(outputs)), default=0)
+            return max((len(self._flatten(output)) for output in _to_list(outputs)), default=0)
         return 1 if array.ndim == 1 else array.shape[1]
 
     def _from_array(self, array: NDArray[np.generic]) -> Floats:
@@ -246,7 +254,7 @@ class Encoder:
             raise TargetError(
                 f"{self._name} changed its outputs' shape: {width} parts, not {expected}."
             )
-        small = array.dtype in _SMALL and width == self._parts
+        small = array.dtype in _SMALL_TYPES and width == self._parts
         rows = _empty(len(parts), 1 + self._parts, np.int16 if small else np.float64)
         rows[:, 0] = width
         kept = parts[:, : self._parts]
@@ -256,8 +264,8 @@ class Encoder:
             numbers = rows[:, 1 : 1 + kept.shape[1]]
 
             def clip(first: int, last: int) -> None:
-                part = slice(first, last)
-                np.clip(kept[part], -_LARGEST, _LARGEST, out=numbers[part], dtype=np.float64)
+                span = slice(first, last)
+                np.clip(kept[span], -_LARGEST, _LARGEST, out=numbers[span], dtype=np.float64)
 
             if array.dtype.kind == "f":
                 run_in_parallel(clip, len(kept), _THREAD_ROWS, cores())
@@ -270,7 +278,7 @@ class Encoder:
         return rows
 
     def _from_list(self, outputs: list[object]) -> Floats:
-        flat = [self._flat(output) for output in outputs]
+        flat = [self._flatten(output) for output in outputs]
         rows = _empty(len(flat), 1 + self._parts)
         rows[:] = np.nan
         rows[:, 0] = [len(parts) for parts in flat]
@@ -279,11 +287,11 @@ class Encoder:
             rows[:, 1 + j] = column
         return np.clip(rows, -_LARGEST, _LARGEST, out=rows)
 
-    def _flat(self, output: object) -> list[float]:
+    def _flatten(self, output: object) -> list[float]:
         """Return the parts of an output as a flat list; None, an abort, has no parts."""
         if output is None:
             return []
-        if isinstance(output, list | tuple) and {*map(type, output)} <= _PLAIN:
+        if isinstance(output, list | tuple) and {*map(type, output)} <= _PLAIN_TYPES:
             return list(map(_float, output))
         return list(self._parts_of(output))
 
@@ -355,7 +363,7 @@ def _as_array(outputs: Outputs) -> NDArray[np.generic] | None:
         outputs = np.asarray(outputs)
     if not isinstance(outputs, np.ndarray):
         types = set(map(type, outputs)) if isinstance(outputs, list | tuple) else set()
-        if not types or not types <= _PLAIN:
+        if not types or not types <= _PLAIN_TYPES:
             return None
         try:
             return np.array(outputs, dtype=np.float64)

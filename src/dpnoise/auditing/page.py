@@ -10,7 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dpnoise.auditing.wording import bound_text, duration, format_value, percent, used_as_if
+from dpnoise.auditing.wording import (
+    bound_text,
+    format_duration,
+    format_percent,
+    format_value,
+    used_as_if,
+)
 from dpnoise.core import html
 from dpnoise.core.safe_text import shorten
 
@@ -18,7 +24,7 @@ Data = dict[str, Any]
 Drawing = dict[str, object]
 
 _LINE: Final = 38  # Characters that fit in the 340 pixels of a phone.
-_WIDEST: Final = 60  # The most columns of a chart.
+_MAX_COLUMNS: Final = 60  # Columns of a histogram, so that each is wide enough to see on a phone.
 _CHANCE_OUTPUTS: Final = 10  # Outputs in a column that may be there by chance.
 _LARGEST_EPSILON: Final = 10.0  # Above this epsilon the factor exp(epsilon) is not shown.
 
@@ -40,10 +46,10 @@ def render_audit_page(report: Data) -> str:
         report=report,
         name=f"{report['target']} {report['version']}".rstrip(),
         condition=with_sensitivity if report["noise"] else at_delta,
-        verdict=bar_chart(f"Claimed and certified {report['kind']}", rows),
-        strongest=_draw(report, strongest),
+        verdict=draw_bar_chart(f"Claimed and certified {report['kind']}", rows),
+        strongest=_describe_with_pictures(report, strongest),
         others=[_describe(report, finding) for finding in others],
-        curve=certified_curve(report["curve"]),
+        curve=draw_certified_curve(report["curve"]),
         # A line break at a hyphen would look like a second hyphen: words of a command stay whole.
         command=re.split(r"(?<=\s)", report["command"]),
         limits=_limits([report]),
@@ -73,7 +79,7 @@ def render_comparison(reports: Sequence[Data], not_audited: Mapping[str, str]) -
         "dpnoise.auditing/comparison.html",
         title=f"Audit of {len(ordered)} targets",
         broken=sum(report["broken"] for report in ordered),
-        chart=bar_chart("Certified epsilon of each target", bars),
+        chart=draw_bar_chart("Certified epsilon of each target", bars),
         reports=[
             {**report, "state": _state(report), "best": best and _describe(report, best)}
             for report in ordered
@@ -110,10 +116,10 @@ def _describe(report: Data, finding: Data) -> Data:
     }
 
 
-def _draw(report: Data, findings: list[Data]) -> list[Data]:
+def _describe_with_pictures(report: Data, findings: list[Data]) -> list[Data]:
     """Describe findings with their pictures.
 
-    Attacks at the same two values used the same outputs, so these get one picture.
+    Findings at the same two values share their outputs, so only the first gets their picture.
     """
     drawn: set[frozenset[float | str]] = set()
     descriptions = []
@@ -129,19 +135,19 @@ def _draw(report: Data, findings: list[Data]) -> list[Data]:
             for i in (0, 1)
             for share in [finding[f"hits{i}"] / finding[f"trials{i}"]]
         ]
-        description["chart"] = bar_chart("How often the event happened", bars, full=1.0)
+        description["chart"] = draw_bar_chart("How often the event happened", bars, full=1.0)
         values = frozenset({finding["value0"], finding["value1"]})
-        description["bits"] = None if values in drawn else _outputs(report, description)
+        description["bits"] = None if values in drawn else _draw_outputs(report, description)
         if finding["evidence"]:
             drawn.add(values)
         descriptions.append(description)
     return descriptions
 
 
-def _outputs(report: Data, finding: Data) -> Data | None:
-    """Return the outputs that revealed the value, if the attack kept them.
+def _draw_outputs(report: Data, finding: Data) -> Data | None:
+    """Draw the histogram of last bits, or return None.
 
-    None unless some column is longer than the claim and chance allow.
+    It is drawn only if a column is longer than the claim and chance allow.
     """
     evidence = finding["evidence"]
     allowed = math.exp(min(report["claimed"], _LARGEST_EPSILON))
@@ -177,7 +183,7 @@ def _state(result: Data) -> str:
 
 
 def _format_count(hits: int, trials: int) -> str:
-    return f"{hits:,} of {trials:,} ({percent(hits, trials)})"
+    return f"{hits:,} of {trials:,} ({format_percent(hits, trials)})"
 
 
 def _format_times(hits: int) -> str:
@@ -186,8 +192,8 @@ def _format_times(hits: int) -> str:
 
 # Functions that the templates format numbers with.
 _WORDING: Final = {
-    "at_least": bound_text, "duration": duration, "number": format_value, "times": _format_times,
-    "used_as_if": used_as_if,
+    "at_least": bound_text, "duration": format_duration, "number": format_value,
+    "times": _format_times, "used_as_if": used_as_if,
 }  # fmt: skip
 
 
@@ -199,20 +205,20 @@ class ChartBar:
     """One bar of a chart; `kind` is the class of its colour in the style sheet."""
 
     label: str
-    says: str
+    value_text: str
     length: float
     kind: str
     mark: float | None = None
 
 
-def bar_chart(title: str, rows: Sequence[ChartBar], *, full: float | None = None) -> Drawing:
-    """Return horizontal bars; `full` is the length that fills the page, by default the longest."""
+def draw_bar_chart(title: str, rows: Sequence[ChartBar], *, full: float | None = None) -> Drawing:
+    """Draw horizontal bars; `full` is the length that fills the page, by default the longest."""
     lengths = [x for row in rows for x in (row.length, row.mark or 0.0) if math.isfinite(x)]
     longest = (max(lengths, default=0.0) if full is None else full) or 1.0
     drawn = [
         {
             "label": shorten(row.label, _LINE),
-            "says": row.says,
+            "value_text": row.value_text,
             "kind": row.kind,
             "width": min(1.0, row.length / longest) if row.length > 0 else None,
             "mark": row.mark / longest if row.mark is not None and row.mark <= longest else None,
@@ -221,14 +227,17 @@ def bar_chart(title: str, rows: Sequence[ChartBar], *, full: float | None = None
     ]
     return {
         "title": title,
-        "words": "; ".join(f"{row.label}: {row.says}" for row in rows) + ".",
+        "words": "; ".join(f"{row.label}: {row.value_text}" for row in rows) + ".",
         "bars": drawn,
-        "two_lines": any(len(row.label) + len(row.says) > _LINE for row in rows),
+        "two_lines": any(len(row.label) + len(row.value_text) > _LINE for row in rows),
     }
 
 
-def certified_curve(points: Sequence[Sequence[float]]) -> Drawing | None:
-    """Return the least delta at each epsilon, or None if there are fewer than two points."""
+def draw_certified_curve(points: Sequence[Sequence[float]]) -> Drawing | None:
+    """Draw the certified lower bound on delta at each epsilon.
+
+    Return None if fewer than two points have a positive delta.
+    """
     positive = [(epsilon, delta) for epsilon, delta in points if delta > 0]
     if len(positive) < 2:  # noqa: PLR2004 - a curve
         return None
@@ -241,8 +250,8 @@ def certified_curve(points: Sequence[Sequence[float]]) -> Drawing | None:
 
 
 def draw_last_bits(evidence: dict[str, list[int]], value0: str, value1: str) -> Drawing:
-    """Return a histogram of the exponent of the last set bit, at either value."""
-    columns, folded = _columns(evidence)
+    """Draw a histogram of the exponent of the last set bit, at either value."""
+    columns, has_outside = _columns(evidence)
     totals = [sum(column[i] for column in columns) or 1 for i in (1, 2)]
     shares = [(at0 / totals[0], at1 / totals[1]) for _, at0, at1 in columns]
     most = max(max(pair) for pair in shares) or 1.0
@@ -253,27 +262,27 @@ def draw_last_bits(evidence: dict[str, list[int]], value0: str, value1: str) -> 
         "labels": [shorten(value, _LINE - len("At value ")) for value in (value0, value1)],
         "exponents": [column[0] for column in columns],
         "shares": [(up / most, down / most) for up, down in shares],
-        "folded": folded,
+        "has_outside": has_outside,
     }
 
 
 def _columns(evidence: dict[str, list[int]]) -> tuple[list[tuple[int, int, int]], bool]:
-    """Return each exponent with its two counts, without gaps, in the window with the most outputs.
+    """Return (exponent, count at value 0, count at value 1) for every exponent of a window.
 
-    The outermost columns include the outputs beyond the window. The second result is whether there
-    are any.
+    The window has at most `_MAX_COLUMNS` exponents: those with the most outputs. Its two end
+    columns also count the outputs outside. The second result says whether any lie outside.
     """
     every_row = list(zip(evidence["exponents"], evidence["at0"], evidence["at1"], strict=True))
     seen = [row for row in every_row if row[1] or row[2]] or every_row
     exponents = [row[0] for row in seen]
     first, last = min(exponents), max(exponents)
-    folded = last - first >= _WIDEST
-    if folded:
-        inside = {e: sum(a + b for x, a, b in seen if e <= x < e + _WIDEST) for e in exponents}
-        first = min(max(inside, key=lambda e: inside[e]), last - _WIDEST + 1)
-        last = first + _WIDEST - 1
+    has_outside = last - first >= _MAX_COLUMNS
+    if has_outside:
+        inside = {e: sum(a + b for x, a, b in seen if e <= x < e + _MAX_COLUMNS) for e in exponents}
+        first = min(max(inside, key=lambda e: inside[e]), last - _MAX_COLUMNS + 1)
+        last = first + _MAX_COLUMNS - 1
     rows = dict.fromkeys(range(first, last + 1), (0, 0))
     for exponent, at0, at1 in seen:
         column = min(max(exponent, first), last)
         rows[column] = (rows[column][0] + at0, rows[column][1] + at1)
-    return [(exponent, at0, at1) for exponent, (at0, at1) in rows.items()], folded
+    return [(exponent, at0, at1) for exponent, (at0, at1) in rows.items()], has_outside

@@ -28,7 +28,7 @@ from dpnoise.auditing.targets.adapters import ReleaseFunction
 from dpnoise.auditing.targets.target import Releases, Target, TargetError, make_target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import DpnoiseError, check_integer
-from dpnoise.core.safe_text import escape_text, percent_beside
+from dpnoise.core.safe_text import escape_text, format_percent_near_limit
 
 Clock = Callable[[], int]
 Times = NDArray[np.int64]
@@ -187,7 +187,7 @@ def _work_and_answer(work: Callable[[Callable[..., None]], object], pipe: Connec
     pipe.send(answer)
 
 
-def program_of(name: str, value: float = 0.0, n: int = 64) -> str:
+def release_program(name: str, value: float = 0.0, n: int = 64) -> str:
     """Return a Python program that prints releases of a target: a name, or module:attribute."""
     target = f"targets.resolve({name!r}, 1.0, {0.0 if ':' in name else 1e-6}, 1.0)"
     return f"from dpnoise.auditing import targets; print({target}({value!r}, {n}).tolist())"
@@ -306,8 +306,9 @@ def check_stored_noise(
     found = measured["p_value"] < FALSE_ALARM and least > PHASE >= control
     words = (
         f"Every other release {'is' if found else 'was not seen to be'} slower: the time tells the "
-        f"two kinds apart in {percent_beside(least, PHASE)} of the cases in the worst of "
-        f"{_REPEATS} repeats, and those of a control in {percent_beside(control, PHASE)}."
+        f"two kinds apart in {format_percent_near_limit(least, PHASE)} of the cases in the worst "
+        f"of {_REPEATS} repeats, and those of a control in "
+        f"{format_percent_near_limit(control, PHASE)}."
     )
     return Observation("phased", found, words, measured)
 
@@ -396,7 +397,7 @@ _CHECKS: Final = (
         "generators with a fixed seed",
         "known since seeds; measured here",
         "numpy.laplace",
-        lambda target: check_restarts(program_of(target.name)),
+        lambda target: check_restarts(release_program(target.name)),
     ),
     SideChannelCheck(
         "timed",
@@ -416,7 +417,7 @@ _CHECKS: Final = (
 SIDE_CHANNEL_CHECKS: Final = {check.name: check for check in _CHECKS}
 
 
-def observations(
+def run_side_channel_checks(
     argument: object, target: Target, limited: Target, time_limit: float
 ) -> list[Observation]:
     """Run the side-channel checks, which certify nothing: state, forks, restarts and time.
@@ -435,7 +436,7 @@ def observations(
         partial(check_forks, target, timeout_s=min(time_limit, _FORK_SECONDS)),
     ]
     if isinstance(argument, str):
-        program = program_of(argument)
+        program = release_program(argument)
         checks.append(partial(check_restarts, program, timeout_s=time_limit))
     return [_check_safely(check) for check in checks]
 

@@ -17,7 +17,7 @@ from dpnoise.auditing.processes import Observation
 from dpnoise.auditing.wording import (
     bound_text,
     curve_words,
-    duration,
+    format_duration,
     format_value,
     used_as_if,
 )
@@ -211,7 +211,8 @@ class Report:
         lines += [f"certified curve: {words}" for words in [curve_words(self.curve)] if words]
         lines.append(
             f"confidence {self.confidence:g}, {self.releases:,} releases, of which nothing above "
-            f"{self.kind} {bound_text(self.ceiling)} can be certified; {duration(self.seconds)}"
+            f"{self.kind} {bound_text(self.ceiling)} can be certified; "
+            f"{format_duration(self.seconds)}"
         )
         lines.append(f"again: {self.command}")
         return "\n".join(map(escape_text, lines))
@@ -285,7 +286,7 @@ def read_list(path: str | PathLike[str]) -> list[Report]:
     return [Report.from_dict(data) for data in json.loads(Path(path).read_text(encoding="utf-8"))]
 
 
-def versions(package: str | None = None, package_version: str = "") -> dict[str, str]:
+def collect_versions(package: str | None = None, package_version: str = "") -> dict[str, str]:
     """Return the versions of Python, dpnoise, NumPy and the audited package, and the machine."""
     return {
         "python": platform.python_version(),

@@ -18,7 +18,7 @@ class Tuning:
     noise_budget: int = 480_000
     # Default budget of outputs for a mechanism. Learning events needs more than added noise does.
     mechanism_budget: int = 2_000_000
-    # The least budget leaves 250 releases of each value for the last count.
+    # The least budget leaves 250 releases of each value for the final count.
     least_budget: int = 1_000
     # An audit searches for pairs if its budget is at least this multiple of the search's releases.
     least_budget_per_search: int = 30
@@ -31,10 +31,11 @@ class Tuning:
     # Releases of added noise in one call: large calls are efficient, small ones save memory.
     noise_chunk: int = 1 << 18
 
-    # The last count. ---------------------------------------------------------------------------
-    # Events of added noise in the last count: each further event takes a part of the error.
+    # The final count. ---------------------------------------------------------------------------
+    # Events of added noise in the final count. Each further event takes a part of the failure
+    # probability.
     noise_events_counted: int = 2
-    # Shares of the error for two events of a mechanism; the second is only a safeguard.
+    # Shares of the failure probability for two events of a mechanism; the second is a safeguard.
     event_error_shares: tuple[float, float] = (0.9, 0.1)
     # Trials of one event that are tested for independence. This limits the time of the tests.
     independence_trials: int = 200_000
@@ -127,7 +128,7 @@ class Tuning:
     edges_of_two_numbers: int = 5
     # Standard errors by which the log ratio of a free cell is shrunk towards 0.
     ratio_shrinkage: float = 1.0
-    # Equal outputs are folded if each occurs this often on average: else sorting does not pay.
+    # Outputs are deduplicated if each occurs this often on average: else sorting does not pay.
     least_repeats: int = 8
     folding_outputs: int = 8_000  # Outputs of each data set on which this is decided.
     scores_relearned: int = 24  # Scores of single views to learn again on all outputs.

@@ -59,10 +59,10 @@ def curve_words(points: Sequence[Sequence[float]]) -> str:
     return f"delta, by epsilon, is at least {', '.join(parts)}"
 
 
-def percent(hits: int, trials: int) -> str:
+def format_percent(hits: int, trials: int) -> str:
     """Format a fraction with three digits, and as 0% or 100% only if it is exactly that.
 
-    >>> percent(3723, 20_000), percent(0, 20_000), percent(19_999, 20_000)
+    >>> format_percent(3723, 20_000), format_percent(0, 20_000), format_percent(19_999, 20_000)
     ('18.6%', '0%', 'over 99.9%')
     """
     if hits < trials and hits / trials > 0.999:  # noqa: PLR2004 - the next step would read 100
@@ -70,10 +70,10 @@ def percent(hits: int, trials: int) -> str:
     return f"{100 * hits / trials:.3g}%"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a time in minutes and seconds.
 
-    >>> duration(3.21), duration(200)
+    >>> format_duration(3.21), format_duration(200)
     ('3.2 s', '3 min 20 s')
     """
     minutes, rest = divmod(round(seconds), 60)

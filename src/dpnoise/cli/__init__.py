@@ -22,20 +22,26 @@ import threading
 import traceback
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from types import FrameType
 from typing import Any, Final, NoReturn
 
 import dpnoise
 from dpnoise.cli import terminal
-from dpnoise.cli.attack import ATTACK
-from dpnoise.cli.audit import AUDIT
-from dpnoise.cli.budget import BUDGET
-from dpnoise.cli.noise import COST, LEAKAGE, SAMPLE
-from dpnoise.cli.release import RELEASE
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, DpnoiseError
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, DpnoiseError, did_you_mean
 
 _ERROR, _BUG, _INTERRUPTED, _UNREAD = 2, 70, 130, 141
-# Advice in errors of the library, which names Python's arguments, and the options instead.
+# The module of each command and its line in the help. A module is imported only if its command is
+# chosen: the others, and the libraries that they need, would make every start slower.
+_COMMANDS: Final = {
+    "release": ("release", "publish private statistics of files: CSV, Parquet, JSON lines, SQLite"),
+    "budget": ("budget", "what may be spent on a data set, and what was"),
+    "sample": ("noise", "draw noise into a file"),
+    "cost": ("noise", "what inverting one variate costs"),
+    "attack": ("attack", "run an attack against real software"),
+    "audit": ("audit", "certify a lower bound on an implementation's true epsilon"),
+    "leakage": ("noise", "what noise added in floats leaks, exactly, in small formats"),
+}
 # Signals that ask a process to end, if the system has them. SIGKILL cannot be handled.
 _ENDING: Final = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 # An argument with its value, in a rule such as "be below upper=0.0".
@@ -48,12 +54,12 @@ def main(arguments: list[str] | None = None) -> int:
         terminal.complain("The standard output is closed. Give it a file: > /dev/null.")
         return _ERROR
     with terminal.escape_unencodable(), _raise_signals() as ended:
-        options = _parser().parse_args(arguments)
+        argument_list = sys.argv[1:] if arguments is None else arguments
+        options = _parser(argument_list).parse_args(argument_list)
         try:
             status: int = options.run(options) or 0
             sys.stdout.flush()
         except BaseException as error:  # noqa: BLE001 - Python would exit with status 1
-            argument_list = sys.argv[1:] if arguments is None else arguments
             typed = {argument.partition("=")[0] for argument in argument_list}
             status = _status_of(ended[0] if ended else error, typed)
             terminal.flush_or_drop()
@@ -105,7 +111,7 @@ def _describe(error: Exception, typed: Collection[str]) -> str:
         return str(error)
     violation = error.violation
     if violation is None:
-        return error.recommend(_write_option)
+        return error.format_message(_write_option)
     argument = option_for(violation.argument)
     rule = _ARGUMENT.sub(name_option, violation.rule)
     return str(violation._replace(argument=argument, rule=rule))
@@ -158,20 +164,44 @@ def _raise_signals() -> Iterator[list[_EndedError]]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that prints errors in one line and accepts -1e5 as a number."""
+    """A parser that prints errors in one line, suggests names and accepts -1e5 as a number."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(**options, allow_abbrev=False)
         self._negative_number_matcher = re.compile(r"-(\d|\.\d|inf)")
 
     def error(self, message: str) -> NoReturn:
-        self.exit(_ERROR, terminal.complaint(f"{message}. See {self.prog} --help."))
+        end = "" if message.endswith("?") else "."
+        self.exit(_ERROR, terminal.complaint(f"{message}{end} See {self.prog} --help."))
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Report unknown arguments here, so that the error names the help of the command."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        options = [text.partition("=")[0] for text in unknown if text.startswith("-")]
+        if options:
+            hint = did_you_mean(options[0], self._option_string_actions)
+            self.error(f"There is no option {options[0]}" + (f". {hint}" if hint else ""))
+        if unknown:
+            self.error(f"{unknown[0]!r} was not expected; files and names come before options")
+        return parsed, unknown
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """Report a wrong choice, of a command too, with the most similar one."""
+        if action.choices is not None and value not in action.choices:
+            choices = [str(choice) for choice in action.choices]
+            hint = did_you_mean(str(value), choices) or f"Choose from {', '.join(choices)}"
+            raise argparse.ArgumentError(action, f"there is no {value!r}. {hint}")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(arguments: list[str]) -> argparse.ArgumentParser:
+    """Return a parser with all commands, of which only the chosen one has its options."""
     parser: argparse.ArgumentParser = _Parser(prog="dpnoise", description=dpnoise.__doc__)
     parser.add_argument("--version", action="version", version=dpnoise.__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (RELEASE, BUDGET, SAMPLE, COST, ATTACK, AUDIT, LEAKAGE):
-        command.add_to(commands)
+    chosen = next((word for word in arguments if not word.startswith("-")), None)
+    for name, (module, summary) in _COMMANDS.items():
+        if name == chosen:
+            getattr(import_module(f"dpnoise.cli.{module}"), name.upper()).add_to(commands)
+        else:
+            commands.add_parser(name, help=summary)
     return parser

@@ -65,7 +65,7 @@ def _leakage(arguments: argparse.Namespace) -> None:
             leaks = summary.leakage_table(arguments.epsilon, progress)
             releases = summary.release_table(arguments.epsilon)
         if plot is not None:
-            summary.plot(leaks, releases, arguments.epsilon, plot)
+            summary.plot_leakage(leaks, releases, arguments.epsilon, plot)
     if arguments.json:
         tables = {
             "epsilon": arguments.epsilon,
@@ -74,14 +74,13 @@ def _leakage(arguments: argparse.Namespace) -> None:
         }
         print(strict_json.dumps(tables))  # noqa: T201 - this is the command line
         return
-    print(summary.text(leaks, releases, arguments.epsilon))  # noqa: T201 - likewise
+    print(summary.format_tables(leaks, releases, arguments.epsilon))  # noqa: T201 - likewise
     if arguments.plot is not None:
         print(f"Written to {escape_text(arguments.plot)}.")  # noqa: T201 - likewise
 
 
 SAMPLE: Final = Command(
     "sample",
-    "draw noise into a file",
     _sample,
     (
         Option("distribution", ("laplace", "normal", "exponential", "gumbel", "cauchy")),
@@ -96,7 +95,6 @@ SAMPLE: Final = Command(
 )
 COST: Final = Command(
     "cost",
-    "what inverting one variate costs",
     _cost,
     (
         Option("--precision", 53, "bits of each uniform (53)"),
@@ -106,7 +104,6 @@ COST: Final = Command(
 )
 LEAKAGE: Final = Command(
     "leakage",
-    "what noise added in floats leaks, exactly, in small formats",
     _leakage,
     (
         Option("--epsilon", 1.0, "the epsilon at which delta is computed (1)"),

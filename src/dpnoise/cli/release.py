@@ -3,6 +3,7 @@
 import argparse
 import csv
 import math
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dpnoise.cli import terminal
 from dpnoise.cli.output_files import check_plot, check_targets, replace_when_complete
-from dpnoise.cli.release_arguments import OPTIONS, parse_request
+from dpnoise.cli.preview import amount_text, explain, neighbours_text
+from dpnoise.cli.release_arguments import EXAMPLES, GROUPS, parse_request
 from dpnoise.cli.terminal import Command
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import escape_text, shorten
@@ -23,9 +25,8 @@ from dpnoise.statistics.engines import Files
 from dpnoise.statistics.engines.files import check_there
 from dpnoise.statistics.ledger import LedgerCharge, open_ledger
 from dpnoise.statistics.publishing import Table
-from dpnoise.statistics.queries import Query
-from dpnoise.statistics.requests import Discovery, Request
-from dpnoise.statistics.results import Number, Release
+from dpnoise.statistics.requests import Request
+from dpnoise.statistics.results import Number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,6 +41,15 @@ _LONGEST_BAR: Final = 1e300  # The axes of a plot overflow near the largest floa
 _MOST_ON_A_PAGE: Final = 20_000  # Browsers are slow with more numbers.
 
 
+class _Sample(Files):
+    """The people that come with dpnoise."""
+
+    @property
+    def source_name(self) -> str:
+        """The name of the sample in every output."""
+        return "sample of 5,000 invented people"
+
+
 class LabelledNumber(NamedTuple):
     """A published number with its statistic and its label."""
 
@@ -47,11 +57,16 @@ class LabelledNumber(NamedTuple):
     label: str
     number: Number
 
+    @property
+    def size(self) -> float:
+        """The length of its bar; 0 for a number without information."""
+        return 0.0 if self.number.no_information else abs(self.number.value)
+
 
 def _release(arguments: argparse.Namespace) -> None:
     request, source = parse_request(arguments)
     if arguments.check:
-        _explain(request)
+        request = explain(request, arguments.rows, arguments.within)
         if arguments.ledger is not None:
             left = LedgerCharge(arguments.ledger, request).left_after
             print(f"{escape_text(arguments.ledger)} would have {left} left.")  # noqa: T201 - a command
@@ -70,6 +85,14 @@ def _release(arguments: argparse.Namespace) -> None:
             print(f"Paid from {escape_text(arguments.ledger)}, which has {left} left.")  # noqa: T201 - a command
         for target in filter(None, targets):
             print(f"Written to {escape_text(target)}.")  # noqa: T201 - a command
+    if arguments.ledger is None:
+        sys.stdout.flush()  # Raises if nobody reads it.
+        # With --json the standard output is the record, and nothing else.
+        print(
+            f"This run spent {request.cost_in_words}. Running it again spends it again; --ledger "
+            "FILE keeps the total.",
+            file=sys.stderr if arguments.json else sys.stdout,
+        )
 
 
 def _publish(
@@ -92,8 +115,8 @@ def _publish(
             page = stack.enter_context(
                 replace_when_complete(arguments.html, replace=arguments.force, size=page_size)
             )
-            example = resources.files("dpnoise.cli").joinpath("people.csv")
-            data = source or Files(stack.enter_context(resources.as_file(example)))
+            sample = resources.files("dpnoise.cli").joinpath("people.csv")
+            data = source or _Sample(stack.enter_context(resources.as_file(sample)))
             size = sum(path.stat().st_size for path in paths if path.is_file())
             bar = terminal.progress_bar(f"reading {paths[0].name}" if size >= _LARGE else None)
             progress = stack.enter_context(bar)
@@ -156,51 +179,6 @@ def _content(table: Table, suffix: str) -> bytes:
     return text.getvalue().encode("utf-8")
 
 
-def _explain(request: Request) -> None:
-    """Print the statistics, costs and margins of a request, without reading a row."""
-    console = terminal.console(soft_wrap=True)
-    spends = "epsilon" if all(query.rho is None for _, query in request.prepare()) else "spends"
-    titles = ["column", "statistic", "groups", spends, "margins"]
-    rows = []
-    for question, query in request.prepare():
-        name = "rows" if question.column is None else question.column
-        is_discovered = set(question.by) & set(request.discovered)
-        groups = 1 if is_discovered else len(request.keys(question))
-        number = "found" if is_discovered else f"{groups:,}"
-        by = f"{number} of {' and '.join(question.by)}" if question.by else "all rows"
-        margins = query.describe_margins(request.confidence, groups)
-        rows.append([name, query.name, by, _amount(query), margins])
-    terminal.print_table(console, terminal.format_table(titles, rows, console.width, folded=4))
-    for column, keys in request.groups.items():
-        if not isinstance(keys, str):
-            names = ", ".join(str(key) for key in keys)
-            console.print(
-                terminal.prose(f"\ngroups of {escape_text(column)}: {escape_text(names)}")
-            )
-    for discovery in request.discoveries():
-        threshold = (
-            f"\ngroups of {escape_text(discovery.column)}: those whose noisy number of "
-            f"{'rows' if request.person is None else 'persons'} is {discovery.threshold:,} or more"
-        )
-        console.print(terminal.prose(threshold))
-    summary = (
-        f"\n{request.cost_in_words} in all. {_neighbours(request)} Missing values: "
-        f"{request.missing}.\nProtected: {escape_text(request.privacy_unit)}.\nMargins hold with "
-        f"probability {request.confidence:g}. No row is read."
-    )
-    console.print(terminal.prose(summary))
-
-
-def _amount(item: Query | Release | Discovery) -> str:
-    """Return the loss of a statistic or of a discovery as text."""
-    return f"{item.epsilon:.4g}" if item.epsilon is not None else f"rho {item.rho:.4g}"
-
-
-def _neighbours(request: Request) -> str:
-    words = request.neighbours_in_words
-    return f"{words[0].upper()}{words[1:]}."
-
-
 def _show(table: Table, *, as_json: bool) -> None:
     if as_json:
         print(report.record_text(table.record()), end="")  # noqa: T201 - this is the command line
@@ -222,18 +200,20 @@ def _show(table: Table, *, as_json: bool) -> None:
     rich_table.columns[-1].style = "cyan"
     terminal.print_table(console, rich_table)
     costs = [
-        f"groups of {escape_text(discovery.column)} {_amount(discovery)}"
+        f"groups of {escape_text(discovery.column)} {amount_text(discovery)}"
         for discovery in request.discoveries()
     ]
     for published in table:
         release = published.release
         parts = ", ".join(f"{name} {part:.4g}" for name, part in release.parts.items())
-        words = f"{release.query} {_amount(release)}" + (f" ({parts})" if parts else "")
+        words = f"{release.query} {amount_text(release)}" + (f" ({parts})" if parts else "")
         if words not in costs:
             costs.append(words)
     joint_words = ' and "all within" for all numbers of one statistic together' if joint else ""
+    source = "" if table.source is None else f"Data: {escape_text(table.source)}\n"
+    cost = f"{request.cost_in_words} in all: {', '.join(costs)}."
     console.print(
-        f"\n{request.cost_in_words} in all: {', '.join(costs)}. {_neighbours(request)}\n"
+        f"\n{source}{cost} {neighbours_text(request)}\n"
         f'With probability {request.confidence:g} "within" holds for each single number'
         f"{joint_words}, not counting the effect of clamping."
     )
@@ -244,9 +224,9 @@ def _blocks(bars: list[LabelledNumber], length: int) -> list[str]:
     block = "█" if terminal.can_show("█") else "#"
     query_sizes: dict[str, list[float]] = {}
     for bar in bars:
-        query_sizes.setdefault(bar.query, []).append(abs(bar.number.value))
+        query_sizes.setdefault(bar.query, []).append(bar.size)
     longest = {query: (max(sizes) or 1.0) for query, sizes in query_sizes.items() if len(sizes) > 1}
-    shares = [abs(bar.number.value) / longest.get(bar.query, math.inf) for bar in bars]
+    shares = [bar.size / longest.get(bar.query, math.inf) for bar in bars]
     return [block * round(length * share) for share in shares]
 
 
@@ -286,7 +266,9 @@ def draw_bars(table: Table, target: Path | BytesIO, suffix: str = "") -> None:
         )
         for axis, query, panel in zip(axes.flat, queries, panels, strict=True):
             _draw_panel(axis, query, panel, request)
-        figure.suptitle(f"{request.cost_in_words} in all", fontsize=9, x=0.99, ha="right")
+        source = "" if table.source is None else f"Data: {table.source}; "
+        title = f"{shorten(escape_text(source), _LONGEST_LABEL)}{request.cost_in_words} in all"
+        figure.suptitle(title, fontsize=9, x=0.99, ha="right")
         kind = suffix or getattr(target, "suffix", "")
         try:
             figure.savefig(target, dpi=_DPI, format=kind.lstrip("."))
@@ -298,9 +280,13 @@ def _draw_panel(axis: "Axes", query: str, panel: list[LabelledNumber], request: 
     errors = [span for bar in panel if (span := _span(bar.number)) is not None]
     bar_container = axis.barh(
         range(len(panel)),
-        [float(min(max(bar.number.value, -_LONGEST_BAR), _LONGEST_BAR)) for bar in panel],
+        [float(min(bar.size, _LONGEST_BAR)) * (-1 if bar.number.value < 0 else 1) for bar in panel],
         xerr=[list(side) for side in zip(*errors, strict=True)] or None,
-        tick_label=[shorten(escape_text(bar.label), _LONGEST_LABEL) for bar in panel],
+        tick_label=[
+            shorten(escape_text(bar.label), _LONGEST_LABEL)
+            + ("\n(no information)" if bar.number.no_information else "")
+            for bar in panel
+        ],
         color="#3b7ea1",
         ecolor="#1a1a1a",
         capsize=3,
@@ -323,6 +309,8 @@ def _draw_panel(axis: "Axes", query: str, panel: list[LabelledNumber], request: 
 
 def _span(number: Number) -> tuple[float, float] | None:
     """Return the lengths of the error bar of a number on both sides."""
+    if number.no_information:
+        return 0.0, 0.0
     if number.interval is not None:
         return number.value - number.interval[0], number.interval[1] - number.value
     return None if number.error is None else (number.error, number.error)
@@ -342,10 +330,9 @@ def _pyplot() -> Iterator[ModuleType]:
 
 RELEASE: Final = Command(
     "release",
-    "publish private statistics of files: CSV, Parquet, JSON lines, SQLite",
     _release,
-    OPTIONS,
+    groups=GROUPS,
     description="Publish private statistics of a column, or all that a request in TOML asks for. "
-    "Neighbouring data sets differ by one row, or with --person by one person. Without FILE, a "
-    "small data set that comes with dpnoise is used.",
+    "Neighbouring data sets differ by one row, or with --person by one person.",
+    examples=EXAMPLES,
 )

@@ -1,6 +1,7 @@
 """The arguments of `dpnoise release`, and the request that they describe."""
 
 import argparse
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,8 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from dpnoise.cli.output_files import file_name
+from dpnoise.cli.preview import Tolerance
 from dpnoise.cli.terminal import Option
-from dpnoise.core.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError, check_integer
 from dpnoise.statistics.bounds import NEIGHBOURS
 from dpnoise.statistics.budget_split import MECHANISMS
 from dpnoise.statistics.engines import Files, description
@@ -68,6 +70,17 @@ def _numbers(text: str) -> list[float]:
         raise argparse.ArgumentTypeError("give numbers: 0,20000,40000") from None
 
 
+def _tolerance(text: str) -> Tolerance:
+    number, sign, rest = text.strip().partition("%")
+    try:
+        amount = float(number) / (100 if sign else 1)
+    except ValueError:
+        amount = math.nan
+    if rest or not 0 < amount < math.inf:
+        raise argparse.ArgumentTypeError("give a margin above 0: 5%, or 100")
+    return Tolerance(amount, is_share=bool(sign))
+
+
 def _groups(text: str) -> tuple[str, list[str] | str]:
     column, rest = _name(text, "=")
     if rest is None:
@@ -110,6 +123,7 @@ _FILES: Final = (
         {"nargs": "*", "type": _source, "metavar": "FILE"},
         "the data: files, a pattern in quotes, - for the standard input; or a request: *.toml",
     ),
+    Option("--sample", bool, "use 5,000 invented people that come with dpnoise as the data"),
     Option(
         "--source",
         {"nargs": "+", "type": _source, "metavar": "FILE"},
@@ -131,8 +145,14 @@ _FORMAT: Final = (
         "integer and date; repeat it for several columns",
     ),
 )
-_CHECK: Final = Option(
-    "--check", bool, "print what would be published, with margins, and read no row"
+_CHECK: Final = (
+    Option("--check", bool, "print what would be published, with margins, and read no row"),
+    Option("--rows", int, "with --check: the margins for this number of rows in each group"),
+    Option(
+        "--within",
+        {"type": _tolerance, "metavar": "MARGIN"},
+        "with --check and --rows: the least epsilon for this margin: 5%% of the range, or a number",
+    ),
 )
 # The statistics.
 _QUESTION: Final = (
@@ -143,7 +163,6 @@ _QUESTION: Final = (
         "count, sum, mean, variance, std, median, quantile:0.9, quantiles:0.1,0.9 or histogram; "
         "repeat it for several, which split epsilon evenly (count)",
     ),
-    Option("--epsilon", float, "the epsilon of all queries together (1)"),
     Option("--lower", float, "declared lower bound of a value"),
     Option("--upper", float, "declared upper bound of a value"),
     Option("--grid", float, "a power of two; by default from the bounds"),
@@ -170,8 +189,25 @@ _QUESTION: Final = (
     Option("--no-clamp", bool, "publish counts below 0 as they are"),
     Option("--intervals", bool, "spend half of the epsilon of quantiles on intervals"),
 )
-# The privacy unit and the budget.
-_PROTECTION: Final = (
+# The budget and what it protects.
+_PRIVACY: Final = (
+    Option("--epsilon", float, "the epsilon of all queries together (1)"),
+    Option("--delta", float, "the delta of Gaussian noise, and to discover groups (0)"),
+    Option("--rho", float, "the budget in zCDP, in place of --epsilon"),
+    Option(
+        "--mechanism", MECHANISMS, "the noise; best takes the one with smaller margins (laplace)"
+    ),
+    Option(
+        "--neighbours",
+        NEIGHBOURS,
+        "hide whether a person is in the data, or only their values (add-remove)",
+    ),
+)
+_LEDGER: Final = Option(
+    "--ledger", file_name, "pay for it from a ledger, which keeps the total: see dpnoise budget"
+)
+# The privacy unit.
+_PEOPLE: Final = (
     Option(
         "--person",
         {"action": "append", "metavar": "COLUMN"},
@@ -190,19 +226,8 @@ _PROTECTION: Final = (
         WITHOUT_ID,
         "how to treat rows without an id: an error, or each its own person (error)",
     ),
-    Option(
-        "--neighbours",
-        NEIGHBOURS,
-        "hide whether a person is in the data, or only their values (add-remove)",
-    ),
-    Option("--delta", float, "the delta of Gaussian noise, and to discover groups (0)"),
-    Option("--rho", float, "the budget in zCDP, in place of --epsilon"),
-    Option(
-        "--mechanism", MECHANISMS, "the noise; best takes the one with smaller margins (laplace)"
-    ),
 )
 _RESULTS: Final = (
-    Option("--ledger", file_name, "pay for it from a ledger: see dpnoise budget"),
     Option("--json", bool, "print JSON"),
     Option("--output", file_name, "write the table (.csv, .parquet) or the record (JSON)"),
     Option("--record", file_name, "write the record of what was done: JSON"),
@@ -213,7 +238,33 @@ _RESULTS: Final = (
 )
 
 
-OPTIONS: Final = (*_FILES, *_FORMAT, _CHECK, *_QUESTION, *_PROTECTION, *_RESULTS)
+GROUPS: Final = {
+    "data": (*_FILES, *_FORMAT),
+    "what to publish": _QUESTION,
+    "privacy": (*_PRIVACY, *_CHECK, _LEDGER),
+    "people": _PEOPLE,
+    "output": _RESULTS,
+}
+EXAMPLES: Final = """examples:
+  Count the rows of each city:
+    dpnoise release people.csv --group-by city=cork,dublin
+
+  Publish a mean, with bounds that you choose without looking at the data:
+    dpnoise release people.csv --column income --query mean \\
+      --lower 0 --upper 200000
+
+  Draw a histogram:
+    dpnoise release people.csv --column age --query histogram \\
+      --edges 0,18,65,120 --plot ages.png
+
+  Protect people who have several rows:
+    dpnoise release visits.csv --column cost --query mean \\
+      --lower 0 --upper 500 --person patient_id --max-rows 3
+
+  Check a request in TOML, then publish it as a page, paid from a ledger:
+    dpnoise release request.toml --check
+    dpnoise release request.toml --html page.html --ledger budget.json
+"""
 
 
 def _request_file(arguments: argparse.Namespace) -> Path | None:
@@ -224,24 +275,37 @@ def _request_file(arguments: argparse.Namespace) -> Path | None:
     return Path(requests[0]) if requests else None
 
 
+def _check_preview(arguments: argparse.Namespace) -> None:
+    """Raise if the options of a preview contradict others."""
+    if arguments.rows is not None:
+        check_integer("rows", arguments.rows, least=1)
+    if arguments.within is not None and arguments.rows is None:
+        raise ArgumentError("--within needs the number of rows: --rows 5000.")
+    if arguments.rows is not None and not arguments.check:
+        raise ArgumentError("--rows is about a preview: say --check, which reads no row.")
+    if arguments.within is not None and arguments.epsilon is not None:
+        raise ArgumentError("--within finds the least epsilon: leave out --epsilon.")
+
+
 def parse_request(arguments: argparse.Namespace) -> tuple[Request, Files | None]:
-    """Return the request and its data; None stands for the data set in the package."""
+    """Return the request and its data; None stands for the sample, or for no data to check."""
     path = _request_file(arguments)
+    _check_preview(arguments)
     if path is None:
         if arguments.source is not None:
             raise ArgumentError("--source goes with a request: dpnoise release request.toml.")
         source = _data(arguments)
         if source is not None:
             check_there(source)
-        request = _request(arguments)
-        if source is not None and arguments.column is None and not arguments.check:
+        question = _question(arguments)
+        if source is not None and not arguments.check and _lacks_column(question):
             raise ArgumentError(
-                f"Say which column of {description.describe_paths(source.names)} to use: --column "
-                f"NAME. {described_columns(source)}",
+                f"Say which column of {description.describe_paths(source.path_texts)} to use: "
+                f"--column NAME. {described_columns(source)}",
                 delimiter=";",
             )
-        return request, source
-    for option in (*_QUESTION, *_FORMAT, *_PROTECTION):
+        return _request(arguments, question), source
+    for option in (*_QUESTION, *_FORMAT, *_PRIVACY, *_PEOPLE):
         if getattr(arguments, option.dest) not in (None, False):
             raise ArgumentError(f"{path} says what to publish: write {option.name} there.")
     loaded = load_request(path)
@@ -252,6 +316,10 @@ def parse_request(arguments: argparse.Namespace) -> tuple[Request, Files | None]
     if arguments.source is not None:
         data_format = source or Files((), delimiter=loaded.request.delimiter)
         source = replace(data_format, paths=tuple(arguments.source))
+    if arguments.sample:
+        if source is not None:
+            raise ArgumentError(f"{path} or --source names the data: leave out --sample.")
+        return loaded.request, None
     if source is None and not arguments.check:
         raise ArgumentError(f'Say which data {path} is about: --source FILE, or source = "".')
     return loaded.request, source
@@ -265,28 +333,50 @@ def _data(arguments: argparse.Namespace) -> Files | None:
         if len(format_options["hive"]) < len(arguments.hive):
             raise ArgumentError("--hive must be given once for each column.")
     if arguments.files:
+        if arguments.sample:
+            raise ArgumentError("--sample takes the place of files: leave out one or the other.")
         return Files(tuple(arguments.files), **format_options)
     for name in format_options:
         raise ArgumentError(f"--{name} is about data of yours: give its file.")
+    if not arguments.sample and not arguments.check:
+        if description.is_input_redirected():
+            raise ArgumentError(
+                "No file is given. To read the standard input, give - as the file: "
+                "dpnoise release - --column age."
+            )
+        raise ArgumentError(
+            "No file is given. Name one: dpnoise release people.csv --column age. To try it on "
+            "invented people, say --sample."
+        )
     return None
 
 
-def _request(arguments: argparse.Namespace) -> Request:
+def _question(arguments: argparse.Namespace) -> Question:
+    columns = [option[0] for option in (arguments.group_by, arguments.groups_file) if option]
+    options = _typed_options(arguments, ("lower", "upper", "grid", "edges", "per_person"))
+    return Question(
+        arguments.query or ["count"], arguments.column, by=tuple(dict.fromkeys(columns)), **options
+    )
+
+
+def _lacks_column(question: Question) -> bool:
+    """Return whether a statistic needs a column and has none. Counting rows needs none."""
+    return question.column is None and any(name != "count" for name in question.statistics)
+
+
+def _request(arguments: argparse.Namespace, question: Question) -> Request:
     groups = dict(filter(None, (arguments.group_by, arguments.groups_file)))
     if arguments.groups_file is not None:
         column, path = arguments.groups_file
         groups[column] = groups_in_file(path)
-    column = arguments.column if arguments.files or arguments.column is not None else "income"
-    question_options = _typed_options(arguments, ("lower", "upper", "grid", "edges", "per_person"))
-    question = Question(arguments.query or ["count"], column, by=tuple(groups), **question_options)
-    protection = (option.dest for option in _PROTECTION if option.dest != "per_person")
+    chosen = (option.dest for option in (*_PRIVACY[1:], *_PEOPLE) if option.dest != "per_person")
     return Request(
         1.0 if arguments.epsilon is None and arguments.rho is None else arguments.epsilon,
         (question,),
         groups,
         clamp=not arguments.no_clamp,
         intervals=arguments.intervals,
-        **_typed_options(arguments, ("missing", "delimiter", "confidence", *protection)),
+        **_typed_options(arguments, ("missing", "delimiter", "confidence", *chosen)),
     )
 
 

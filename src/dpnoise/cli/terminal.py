@@ -10,7 +10,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -63,24 +63,40 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True)
 class Command:
-    """A command with its options or actions. Exactly one of `one_of` must be given."""
+    """A command with its options or actions. Exactly one of `one_of` must be given.
+
+    The help shows `groups` of options by their titles, after `examples`.
+    """
 
     name: str
-    help: str
     run: Run | None = None
     options: Sequence[Option] = ()
     one_of: Sequence[Option] = ()
     description: str | None = None
     actions: Sequence["Command"] = ()
+    groups: Mapping[str, Sequence[Option]] = field(default_factory=dict)
+    examples: str = ""
+    help: str = ""
 
     def add_to(self, commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         """Add the command to the commands of a parser."""
-        parser = commands.add_parser(self.name, help=self.help, description=self.description)
+        keywords: Any = {"description": self.description}
+        if self.examples:
+            keywords = {
+                "description": f"{prose(self.description or '')}\n\n{self.examples}",
+                "formatter_class": argparse.RawDescriptionHelpFormatter,
+                "usage": f"dpnoise {self.name} FILE [options]",
+            }
+        parser = commands.add_parser(self.name, help=self.help, **keywords)
         group = parser.add_mutually_exclusive_group(required=True) if self.one_of else parser
         for option in self.one_of:
             option.add_to(group)
         for option in self.options:
             option.add_to(parser)
+        for title, options in self.groups.items():
+            titled = parser.add_argument_group(title)
+            for option in options:
+                option.add_to(titled)
         if self.run is not None:
             parser.set_defaults(run=self.run)
         if self.actions:

@@ -5,6 +5,7 @@ a view may overlap itself. NumPy's conversions may round integers, swap bytes, w
 subnormals where the processor flushes them to zero. This module handles all of these cases.
 """
 
+import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -59,33 +60,35 @@ def check_rounding_mode() -> None:
         )
 
 
-def plain(array: Array) -> Array:
+def as_plain_array(array: Array) -> Array:
     """Return an array as a base-class array in native byte order, aligned and contiguous."""
-    if isinstance(array, np.ma.MaskedArray):
+    # NumPy imports this module when it is first used, so without it there are no masked arrays.
+    masked = sys.modules.get("numpy.ma")
+    if masked and isinstance(array, masked.MaskedArray):
         raise ArgumentTypeError("Masked arrays are not supported: give array.compressed().")
     array = np.asarray(array)
     if array.dtype.kind not in "iufbO":
-        raise ArgumentTypeError(_wrong_kind(f"an array of {array.dtype}"))
+        raise ArgumentTypeError(_wrong_kind_message(f"an array of {array.dtype}"))
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     return np.require(native, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 
 def numeric_array(array: Array) -> Array:
-    """Return a plain array of integers (dtype object for unlimited ones) or of floats.
+    """Return a plain array of integers (dtype object for Python ints of any size) or floats.
 
     Any other kind is an error: a conversion that rounds could move a value by more than its
     sensitivity before the noise is added.
     """
-    array = plain(array)
+    array = as_plain_array(array)
     if array.dtype == object:
         if all(is_integer(entry) for entry in array.flat):
             return array
     elif array.dtype.kind in "iu" or array.dtype in _FLOAT_TYPES:
         return array
-    raise ArgumentTypeError(_wrong_kind(f"an array of {array.dtype}"))
+    raise ArgumentTypeError(_wrong_kind_message(f"an array of {array.dtype}"))
 
 
-def _wrong_kind(kind: str) -> str:
+def _wrong_kind_message(kind: str) -> str:
     return (
         f"Values must be integers, or floats of at most 64 bits, got {kind}. Convert them first; "
         "the sensitivity must hold for the converted values."
@@ -105,7 +108,7 @@ def array_from_list(entries: Sequence[object]) -> Array:
         integers = np.empty(len(leaves), dtype=object)
         integers[:] = [int(leaf) for leaf in leaves]
         return integers.reshape(shape)
-    floats = [_float_of(as_number(leaf)) for leaf in leaves]
+    floats = [_exact_float(as_number(leaf)) for leaf in leaves]
     return np.array(floats, dtype=np.float64).reshape(shape)
 
 
@@ -141,17 +144,17 @@ def as_number(entry: object) -> int | float:
         return float(entry)
     if isinstance(entry, np.float32 | np.float16):
         return float(to_float64(np.asarray(entry)))
-    raise ArgumentTypeError(_wrong_kind(f"a {type(entry).__name__}"))
+    raise ArgumentTypeError(_wrong_kind_message(f"a {type(entry).__name__}"))
 
 
-def _float_of(exactly: float) -> float:
+def _exact_float(number: float) -> float:
     """Return an int or a float as a float; raise on an int above 2^53, which could round."""
-    if isinstance(exactly, int) and abs(exactly) > _MAX_EXACT_INTEGER:
+    if isinstance(number, int) and abs(number) > _MAX_EXACT_INTEGER:
         raise ArgumentTypeError(
             "Integers in a list with floats become floats, so their magnitude must be at most "
             "2^53. Give only integers or only floats."
         )
-    return float(exactly)
+    return float(number)
 
 
 def to_float64(array: Array) -> Floats:
@@ -171,7 +174,8 @@ def to_float64(array: Array) -> Floats:
 def round_to_dtype(values: Floats, dtype: DType) -> Array:
     """Return finite float64 values rounded once to `dtype`, never -0.0.
 
-    The values lie within the range of the format. As in `to_float64`, integers encode the bits.
+    The values lie within the range of the format. As in `to_float64`, the bits are
+    computed with integers.
     """
     if dtype not in _NARROW:
         return values
@@ -189,8 +193,8 @@ def exact_floats(value: object) -> Floats:
         array = numeric_array(value if isinstance(value, np.ndarray) else np.asarray(value))
     if array.dtype.kind == "f":
         return to_float64(array)
-    exactly = [_float_of(int(entry)) for entry in array.flat]
-    return np.array(exactly, dtype=np.float64).reshape(array.shape)
+    floats = [_exact_float(int(entry)) for entry in array.flat]
+    return np.array(floats, dtype=np.float64).reshape(array.shape)
 
 
 def check_positive_array(name: str, value: object) -> Floats:
@@ -199,6 +203,7 @@ def check_positive_array(name: str, value: object) -> Floats:
         array = exact_floats(value)
     else:
         array = np.array(check_positive(name, value))
+    # Raise for the first entry that is not positive, with the usual message.
     for entry in array[~(np.isfinite(array) & (array > 0))].flat[:1]:
         check_positive(name, float(entry))
     return array
@@ -206,9 +211,10 @@ def check_positive_array(name: str, value: object) -> Floats:
 
 def check_no_overlap(out: Array) -> None:
     """Raise if two elements of `out` may share memory: they would share their noise."""
-    reach = out.itemsize
+    # From the smallest stride on, each stride must step past the extent of the smaller dimensions.
+    extent = out.itemsize
     for stride, size in sorted((abs(s), n) for s, n in zip(out.strides, out.shape, strict=True)):
         if out.size and size > 1:
-            if stride < reach:
+            if stride < extent:
                 raise ArgumentError("out must not have two elements that share memory.")
-            reach += stride * (size - 1)
+            extent += stride * (size - 1)

@@ -86,7 +86,7 @@ class Key:
         """Return the key stream from the given word on."""
         return KeyStream(self._open, _BLOCK_BYTES[self.cipher], word)
 
-    def is_wide(self, words: int) -> bool:
+    def uses_gcm(self, words: int) -> bool:
         """Return whether a first read of `words` words from word 0 uses GCM."""
         return self.cipher == AES and 8 * words >= _LONG_READ and gcm_is_wider()
 
@@ -133,7 +133,7 @@ class Key:
             return _chacha20(self._secret, within, group), left
         secret = self._secret_of(group)
         nonce, counter = divmod(block, _GCM_BLOCKS)
-        if counter > _GCM_START or not self.is_wide(size // 8):
+        if counter > _GCM_START or not self.uses_gcm(size // 8):
             return _aes(secret, block), left
         if counter < _GCM_START:
             return _aes(secret, block), min(left, _GCM_START - counter)
@@ -198,7 +198,7 @@ def check_cipher(cipher: str) -> None:
     """
     size, start, published = _BLOCK_BYTES[cipher], *_PUBLISHED[cipher]
     blocks = _one_by_one(start(), size)
-    if blocks[:size] != bytes.fromhex(published) or blocks != _in_runs(start(), size):
+    if blocks[:size] != bytes.fromhex(published) or blocks != _read_in_pieces(start(), size):
         _refuse(cipher)
 
 
@@ -219,20 +219,22 @@ def gcm_is_wider() -> bool:
     secret, nonce, long = bytes(range(32)), 2**95 + 1, bytes(_LONG_READ)
     gcm, aes = _gcm(secret, nonce), _aes(secret, nonce * _GCM_BLOCKS + _GCM_START)
     for size in (_BLOCK_BYTES[AES], _BLOCK_BYTES[AES] // 2):
-        if _in_runs(gcm, size) != _one_by_one(aes, size) or gcm.update(long) != aes.update(long):
+        if _read_in_pieces(gcm, size) != _one_by_one(aes, size) or gcm.update(long) != aes.update(
+            long
+        ):
             _refuse(AES)
     return True
 
 
-_RUNS: Final = range(1, 34)
+_PIECE_BLOCKS: Final = range(1, 34)
 
 
-def _in_runs(cipher: CipherContext, size: int) -> bytes:
-    return b"".join(cipher.update(bytes(number * size)) for number in _RUNS)
+def _read_in_pieces(cipher: CipherContext, size: int) -> bytes:
+    return b"".join(cipher.update(bytes(number * size)) for number in _PIECE_BLOCKS)
 
 
 def _one_by_one(cipher: CipherContext, size: int) -> bytes:
-    return b"".join(cipher.update(bytes(size)) for _ in range(sum(_RUNS)))
+    return b"".join(cipher.update(bytes(size)) for _ in range(sum(_PIECE_BLOCKS)))
 
 
 def _refuse(cipher: str) -> NoReturn:
@@ -285,14 +287,14 @@ class KeyStream:
         target = words.data.cast("B")
         while len(target):
             if not self._left:
-                self._go_on(len(target))
+                self._switch_cipher(len(target))
             size = min(len(target), len(_ZEROS), self._left)
             self._cipher.update_into(_ZEROS[:size], target[:size])
             self._left -= size
             target = target[size:]
 
-    def _go_on(self, size: int) -> None:
-        """Switch to the cipher of the next bytes, for a read of `size` bytes."""
+    def _switch_cipher(self, size: int) -> None:
+        """Switch to the cipher of the next block, for a read of `size` bytes."""
         self._cipher, blocks = self._open(self._block, size)
         if self._offset:
             self._cipher.update(bytes(self._offset))

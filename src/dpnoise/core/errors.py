@@ -1,4 +1,4 @@
-"""The exceptions, and the argument checks with their one wording.
+"""The exceptions, and argument checks that word their messages alike.
 
     DpnoiseError
     ├── ArgumentError        also a ValueError: right kind, wrong value
@@ -35,14 +35,12 @@ from typing import (
     TypeVar,
 )
 
-import numpy as np
-
 from dpnoise.core.machine import package_of, why_unavailable
 
-_NOT_NUMBERS: Final = (bool, np.timedelta64)  # Python and NumPy count them as integers.
 # Methods of arrays, columns and frames, by which libraries exchange rows.
 _ROWS: Final = ("__array__", "__arrow_c_array__", "__arrow_c_stream__", "__dataframe__")
 _MAX_SHOWN: Final = 200  # Characters of an argument that an error shows.
+_MAX_LISTED: Final = 20  # Names that an error lists; of more names it lists the five nearest.
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -53,7 +51,10 @@ class DpnoiseError(Exception):
 
 
 class Violation(NamedTuple):
-    """The rule that an argument broke, for messages that name the argument in another way."""
+    """A broken rule: the argument, the rule and the value.
+
+    The command line uses it to name the option instead of the argument.
+    """
 
     argument: str
     rule: str
@@ -62,28 +63,29 @@ class Violation(NamedTuple):
 
     def __str__(self) -> str:
         advice = f": {self.advice}" if self.advice else ""
-        return f"{self.argument} must {self.rule}, got {self.value}{advice}."
+        text = f"{self.argument} must {self.rule}, got {self.value}{advice}"
+        return text if text.endswith("?") else f"{text}."
 
 
 class _BrokenRuleError(DpnoiseError):
     """The base of errors about arguments.
 
-    `violation` says what is wrong with one argument. A text may recommend arguments instead: for
-    `missing="drop"` it has {missing}. The command line writes both as options.
+    `problem` is a `Violation` or a text. A text may have placeholders such as {missing} for
+    recommended arguments, given as `missing="drop"`. The command line prints them as options.
     """
 
     def __init__(self, problem: object, **recommended: object) -> None:
         self._text, self._recommended = str(problem), recommended
         self.violation = problem if isinstance(problem, Violation) else None
         super().__init__(
-            self.recommend(lambda name, value: f"{name}={json.dumps(value, allow_nan=False)}")
+            self.format_message(lambda name, value: f"{name}={json.dumps(value, allow_nan=False)}")
         )
 
-    def recommend(self, write: Callable[[str, object], str]) -> str:
-        """Return the message, with the recommended arguments as `write` writes them."""
+    def format_message(self, format_argument: Callable[[str, object], str]) -> str:
+        """Return the message, with recommended arguments in the form of `format_argument`."""
         text = self._text
         for name, value in self._recommended.items():
-            text = text.replace(f"{{{name}}}", write(name, value))
+            text = text.replace(f"{{{name}}}", format_argument(name, value))
         return text
 
 
@@ -120,7 +122,9 @@ def short_repr(value: object) -> str:
 
     Arrays, columns and frames are named by their type, because they may hold private rows.
     """
-    if any(hasattr(type(value), name) for name in _ROWS) and not isinstance(value, np.generic):
+    if any(hasattr(type(value), name) for name in _ROWS) and not isinstance(
+        value, _numpy_types("generic")
+    ):
         return f"a {type(value).__name__}"
     try:
         text = repr(value)
@@ -140,9 +144,17 @@ def reject_type(name: str, value: object, rule: str) -> NoReturn:
     raise ArgumentTypeError(Violation(name, rule, short_repr(value)))
 
 
+def _numpy_types(*names: str) -> tuple[type, ...]:
+    """Return types of NumPy, without importing it: before the import no value has them."""
+    numpy = sys.modules.get("numpy")
+    return tuple(getattr(numpy, name) for name in names) if numpy else ()
+
+
 def is_integer(value: object) -> TypeGuard[SupportsInt]:
     """Return whether a value is a Python or NumPy integer, but not a bool or a timedelta64."""
-    return isinstance(value, int | np.integer) and not isinstance(value, _NOT_NUMBERS)
+    if type(value) is int:
+        return True
+    return isinstance(value, (int, *_numpy_types("integer"))) and is_real(value)
 
 
 def is_list(value: object) -> TypeGuard[Iterable[Any]]:
@@ -152,7 +164,11 @@ def is_list(value: object) -> TypeGuard[Iterable[Any]]:
 
 def is_real(value: object) -> TypeGuard[SupportsFloat]:
     """Return whether a value is a real number, but not a bool, a timedelta64 or an array."""
-    return isinstance(value, numbers.Real) and not isinstance(value, _NOT_NUMBERS)
+    if type(value) in {int, float}:
+        return True
+    # Python and NumPy count bool and timedelta64 as integers.
+    not_numbers = (bool, *_numpy_types("timedelta64"))
+    return isinstance(value, numbers.Real) and not isinstance(value, not_numbers)
 
 
 def check_integer(name: str, value: object, *, least: int, most: int | None = None) -> int:
@@ -179,7 +195,7 @@ def _nearest_float(name: str, value: object) -> float:
 
 def check_flag(name: str, value: object) -> bool:
     """Return `value` as a bool; anything else is an error, because "no" would count as True."""
-    if not isinstance(value, bool | np.bool_):
+    if not isinstance(value, (bool, *_numpy_types("bool_"))):
         reject_type(name, value, "be True or False")
     return bool(value)
 
@@ -208,13 +224,13 @@ def check_power_of_two(name: str, value: object) -> float:
 
 
 def check_bound(name: str, value: object) -> int | float | None:
-    """Return `value` as an int or a float, finite as a float, or None."""
+    """Return `value` if it is None, or a finite int or float. An int must be in a float's range."""
     if value is None:
         return None
     if is_integer(value):
         bound: int | float = int(value)
-    elif isinstance(value, float | np.float32 | np.float16):
-        bound = float(value)
+    elif isinstance(value, (float, *_numpy_types("float32", "float16"))):
+        bound = float(value)  # type: ignore[arg-type] # These types of NumPy are floats.
     else:
         reject_type(name, value, "be an int, a float or None")
     try:
@@ -226,14 +242,14 @@ def check_bound(name: str, value: object) -> int | float | None:
     return bound
 
 
-def check_probability(name: str, value: object, *, ends: bool = False) -> float:
-    """Return `value` as a float between 0 and 1, without 0 and 1 unless `ends` is True."""
-    part = _nearest_float(name, value)
-    if not (0 < part < 1 or (ends and part in {0.0, 1.0})):
-        is_percentage = 1 < part <= 100 and name != "delta"  # noqa: PLR2004 - of a whole
-        advice = f": write {part / 100:g} for {part:g} %" if is_percentage else ""
+def check_probability(name: str, value: object, *, include_ends: bool = False) -> float:
+    """Return `value` as a float between 0 and 1; 0 and 1 only with `include_ends`."""
+    probability = _nearest_float(name, value)
+    if not (0 < probability < 1 or (include_ends and probability in {0.0, 1.0})):
+        is_percentage = 1 < probability <= 100 and name != "delta"  # noqa: PLR2004 - of a whole
+        advice = f": write {probability / 100:g} for {probability:g} %" if is_percentage else ""
         reject(name, value, f"be between 0 and 1{advice}")
-    return part
+    return probability
 
 
 def unknown_name_error(what: str, name: str, known: Collection[str]) -> ArgumentError:
@@ -244,13 +260,33 @@ def unknown_name_error(what: str, name: str, known: Collection[str]) -> Argument
 def suggest_names(name: str, known: Collection[str]) -> str:
     """Return a sentence with the known names that are most similar, or with all of them."""
     near = get_close_matches(name, known, n=3)
-    return f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}."
+    if near:
+        return f"Did you mean {' or '.join(near)}?"
+    if len(known) <= _MAX_LISTED:
+        return f"Known: {', '.join(known)}."
+    nearest = get_close_matches(name, known, n=5, cutoff=0.0)
+    return f"The nearest of {len(known)}: {', '.join(nearest)}."
 
 
 def check_choice(name: str, value: object, choices: Collection[object]) -> None:
     """Raise an error that lists the choices unless `value` is one of them."""
     if not isinstance(value, str | int | None) or value not in choices:
-        reject(name, value, "be one of " + ", ".join(map(repr, choices)))
+        rule = "be one of " + ", ".join(map(repr, choices))
+        hint = did_you_mean(value, map(str, choices)) if isinstance(value, str) else ""
+        raise ArgumentError(Violation(name, rule, short_repr(value), hint[:1].lower() + hint[1:]))
+
+
+def did_you_mean(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str:
+    """Return a question that suggests the most similar known names; empty if there are none.
+
+    Examples
+    --------
+    >>> did_you_mean("Agee", ["age", "city"]), did_you_mean("income", ["age", "city"])
+    ('Did you mean age?', '')
+    """
+    by_lower = {text.lower(): text for text in known}
+    near = get_close_matches(name.lower(), by_lower, n=3, cutoff=similarity)
+    return f"Did you mean {' or '.join(by_lower[text] for text in near)}?" if near else ""
 
 
 def import_extra(module: str, extra: str) -> ModuleType:
@@ -292,7 +328,7 @@ def scrub_traceback(function: Callable[_Parameters, _Result]) -> Callable[_Param
 
     @wraps(function)
     def wrapper(*arguments: _Parameters.args, **options: _Parameters.kwargs) -> _Result:
-        before = None
+        before = None  # An interrupt may arrive in the try statement, before it is set there.
         try:
             before = sys.exception()
             return function(*arguments, **options)

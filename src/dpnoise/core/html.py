@@ -24,7 +24,7 @@ def render_template(template: str, **values: object) -> str:
     A template's name is its package and its file in that package's folder `templates`, for
     example "dpnoise.core/base.html".
     """
-    return environment().get_template(template).render(_plain(values))
+    return environment().get_template(template).render(_copy_as_plain_types(values))
 
 
 @cache
@@ -36,7 +36,7 @@ def environment() -> "Environment":
         loader=FunctionLoader(_read),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_visible,
+        finalize=_make_visible,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -54,18 +54,20 @@ def _read(name: str) -> str:
     return files(package).joinpath("templates", file).read_text(encoding="utf-8")
 
 
-def _plain(value: object) -> object:
+def _copy_as_plain_types(value: object) -> object:
     """Copy values as plain types, so that no Markup escapes the escaping."""
     if value is None or isinstance(value, int | float | FunctionType):
         return value
     if isinstance(value, Mapping):
-        return {_plain(key): _plain(part) for key, part in value.items()}
+        return {
+            _copy_as_plain_types(key): _copy_as_plain_types(part) for key, part in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [_copy_as_plain_types(part) for part in value]
     return str(value)
 
 
-def _visible(value: object) -> object:
+def _make_visible(value: object) -> object:
     """Make every character visible except line ends. Jinja escapes the text afterwards."""
     from markupsafe import Markup  # noqa: PLC0415
 
@@ -79,7 +81,7 @@ def _escape_and_replace(pattern: str, markup: str, text: str) -> "Markup":
     """Escape text, then replace a pattern by markup."""
     from markupsafe import Markup, escape  # noqa: PLC0415
 
-    return Markup(re.sub(pattern, markup, str(escape(_visible(text)))))  # noqa: S704 - escaped
+    return Markup(re.sub(pattern, markup, str(escape(_make_visible(text)))))  # noqa: S704 - escaped
 
 
 def raise_exponents(text: str) -> "Markup":

@@ -26,7 +26,7 @@ from dpnoise.core.signals import run_uninterrupted
 __all__ = [
     "first_stage",
     "formats",
-    "import_whole",
+    "import_uninterrupted",
     "kernel_for_one",
     "load_kernels",
     "scipy_special",
@@ -42,7 +42,7 @@ _Result = TypeVar("_Result")
 Kernel = Callable[..., Any]  # Numba knows the types when it is called.
 
 
-def import_whole(load: Callable[[], _Result]) -> _Result:
+def import_uninterrupted(load: Callable[[], _Result]) -> _Result:
     """Call a function that imports modules; no signal interrupts it, and a fork waits for it."""
     with _importing:
         return run_uninterrupted(load)
@@ -51,7 +51,7 @@ def import_whole(load: Callable[[], _Result]) -> _Result:
 @lru_cache(maxsize=1)
 def scipy_special() -> ModuleType:
     """Return scipy.special, imported on first use because it is slow to import."""
-    return import_whole(_import_special)
+    return import_uninterrupted(_import_special)
 
 
 def _import_special() -> ModuleType:
@@ -70,7 +70,7 @@ def _import_special() -> ModuleType:
 def load_kernels() -> ModuleType:
     """Import all kernels, and trigger the one-time work of Numba and of the cipher."""
     with _importing:
-        kernels = import_whole(_import_kernels)
+        kernels = import_uninterrupted(_import_kernels)
         Key.fresh().stream().fill(np.empty(1, dtype=WORD))
         run_uninterrupted(gcm_is_wider)
     return kernels
@@ -91,7 +91,7 @@ class _KernelModule:
         self._name = name
 
     def __getattr__(self, name: str) -> Kernel:
-        kernel = _ready(getattr(getattr(load_kernels(), self._name), name))
+        kernel = _protect_compilation(getattr(getattr(load_kernels(), self._name), name))
         setattr(self, name, kernel)
         return kernel
 
@@ -106,7 +106,7 @@ else:
     variates = _KernelModule("variates")
 
 
-def _ready(kernel: Kernel) -> Kernel:
+def _protect_compilation(kernel: Kernel) -> Kernel:
     """Protect the compilation of a kernel from signals; silence NumPy where Numba is disabled."""
     internals = load_kernels().numba_internals
     if internals.is_kernel(kernel):
@@ -159,7 +159,7 @@ def _wait_for_imports() -> None:
         held.enter_context(numba.global_compiler_lock)
 
 
-def _go_on() -> None:
+def _release_after_fork() -> None:
     """Release in parent and child what the fork has waited for."""
     held: ExitStack | None = vars(_forking).pop("held", None)
     if held:
@@ -172,4 +172,8 @@ if hasattr(os, "register_at_fork"):
     import concurrent.futures.thread  # noqa: F401
     import logging  # noqa: F401
 
-    os.register_at_fork(before=_wait_for_imports, after_in_parent=_go_on, after_in_child=_go_on)
+    os.register_at_fork(
+        before=_wait_for_imports,
+        after_in_parent=_release_after_fork,
+        after_in_child=_release_after_fork,
+    )

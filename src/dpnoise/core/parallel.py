@@ -19,11 +19,11 @@ _SHORTEST_CHUNK: Final = 2**13
 _CHUNKS_IN_A_SHORT_CALL: Final = 8
 # Below this many words a second thread costs more time than it saves.
 _WORDS_WORTH_A_THREAD: Final = 2**19
-# Runs for each thread in `run_in_parallel`, so that a delayed thread leaves work to the others.
-_RUNS_PER_THREAD: Final = 8
+# Spans for each thread in `run_in_parallel`, so that a delayed thread leaves work to the others.
+_SPANS_PER_THREAD: Final = 8
 
 Worker = Callable[[Words, int, int], None]
-_Run = tuple[int, int]  # A half-open range of elements.
+_Span = tuple[int, int]  # A half-open range of elements.
 _Job = TypeVar("_Job")
 
 
@@ -44,25 +44,25 @@ def first_words(key: Key, count: int) -> Words:
 
 
 class _Reader:
-    """Reads the words of a run of elements in chunks, for one thread at a time."""
+    """Reads the words of a span of elements in chunks. Several threads may share it."""
 
-    def __init__(self, key: Key, variates: int, run: _Run, longest: int) -> None:
-        first, self._last = run
-        self._variates, self._longest = variates, longest
+    def __init__(self, key: Key, variates: int, span: _Span, chunk_elements: int) -> None:
+        first, self._last = span
+        self._variates, self._chunk_elements = variates, chunk_elements
         self._stream, self._lock = key.stream(first * variates), allocate_lock()
-        self._starts = iter(range(first, self._last, longest))
+        self._starts = iter(range(first, self._last, chunk_elements))
 
-    def read(self, words: Words) -> _Run:
-        """Read the words of the next chunk; return its elements, an empty run at the end."""
+    def read(self, words: Words) -> _Span:
+        """Read the words of the next chunk; return its elements, an empty span at the end."""
         with self._lock:
             start = next(self._starts, self._last)
-            stop = min(start + self._longest, self._last)
+            stop = min(start + self._chunk_elements, self._last)
             if start < stop:
                 self._stream.fill(words[: (stop - start) * self._variates])
         return start, stop
 
 
-def expand(
+def run_over_key_stream(
     key: Key,
     variates: int,
     count: int,
@@ -70,18 +70,19 @@ def expand(
     threads: int | None,
     chunk_words: int = CHUNK_WORDS,
 ) -> None:
-    """Call workers with the words of `count` elements, `variates` for each, in chunks.
+    """Run workers over the words of `count` elements, in chunks. An element has `variates` words.
 
-    `prepare(longest)` is called once in each thread and returns its worker. The worker is called
-    with the read-only words of the elements from start to stop, at most `longest` of them.
+    `prepare(chunk_elements)` is called once in each thread and returns its worker. The worker is
+    called with the read-only words of the elements from start to stop, at most `chunk_elements` of
+    them.
     """
-    short = max(_SHORTEST_CHUNK, count * variates // _CHUNKS_IN_A_SHORT_CALL)
-    longest = max(1, min(count, min(chunk_words, short) // variates))
+    short_call_words = max(_SHORTEST_CHUNK, count * variates // _CHUNKS_IN_A_SHORT_CALL)
+    chunk_elements = max(1, min(count, min(chunk_words, short_call_words) // variates))
     stopped: list[bool] = []
 
     def work(reader: _Reader) -> None:
-        worker = prepare(longest)
-        words = np.empty(longest * variates, dtype=WORD)
+        worker = prepare(chunk_elements)
+        words = np.empty(chunk_elements * variates, dtype=WORD)
         readable = words.view()
         readable.flags.writeable = False
         start, stop = reader.read(words)
@@ -91,44 +92,52 @@ def expand(
 
     if threads is None:
         threads = min(cores(), count * variates // _WORDS_WORTH_A_THREAD)
-    runs = _runs(count, longest, threads)
-    if len(runs) > 1 and key.is_wide(longest * variates):
+    spans = _split_into_spans(count, chunk_elements, threads)
+    if len(spans) > 1 and key.uses_gcm(chunk_elements * variates):
         # The stream from word 0 is twice as fast as others, so two threads share it.
-        both = _Reader(key, variates, (runs[0][0], runs[1][1]), longest)
-        readers = [both, both, *(_Reader(key, variates, run, longest) for run in runs[2:])]
+        both = _Reader(key, variates, (spans[0][0], spans[1][1]), chunk_elements)
+        readers = [
+            both,
+            both,
+            *(_Reader(key, variates, span, chunk_elements) for span in spans[2:]),
+        ]
     else:
-        readers = [_Reader(key, variates, run, longest) for run in runs]
+        readers = [_Reader(key, variates, span, chunk_elements) for span in spans]
     _run_concurrently(work, readers, stopped)
 
 
 def run_in_parallel(
-    work: Callable[[int, int], None], count: int, longest: int, threads: int
+    work: Callable[[int, int], None], count: int, chunk_elements: int, threads: int
 ) -> None:
-    """Call work(first, last) on runs of whole chunks, in several threads, and wait for all.
+    """Call work(first, last) on spans of elements, in several threads, and wait for all.
 
-    A delayed thread takes fewer runs. No thread is at work when this returns or raises.
+    A span has a multiple of `chunk_elements` elements; the last one may be shorter. A delayed
+    thread takes fewer spans. No thread is at work when this returns or raises.
     """
-    runs = _runs(count, longest, _RUNS_PER_THREAD * threads if threads > 1 else 1)
-    remaining, lock, stopped = iter(runs), allocate_lock(), list[bool]()
+    spans = _split_into_spans(
+        count, chunk_elements, _SPANS_PER_THREAD * threads if threads > 1 else 1
+    )
+    remaining, lock, stopped = iter(spans), allocate_lock(), list[bool]()
 
-    def next_run() -> _Run | None:
+    def next_span() -> _Span | None:
         with lock:
             return next(remaining, None)
 
-    def take_runs(_: int) -> None:
-        while not stopped and (run := next_run()):
-            work(*run)
+    def take_spans(_: int) -> None:
+        while not stopped and (span := next_span()):
+            work(*span)
 
-    _run_concurrently(take_runs, range(min(threads, len(runs))), stopped)
+    _run_concurrently(take_spans, range(min(threads, len(spans))), stopped)
 
 
-def _runs(count: int, longest: int, threads: int) -> list[_Run]:
-    """Split a count into one run of whole chunks for each thread."""
-    chunks = -(-count // longest)
-    threads = min(threads, chunks)
-    if threads <= 1:
+def _split_into_spans(count: int, chunk_elements: int, most: int) -> list[_Span]:
+    """Split `count` elements into at most `most` spans of whole chunks."""
+    chunks = -(-count // chunk_elements)
+    number = min(most, chunks)
+    if number <= 1:
         return [(0, count)]
-    return list(pairwise(min(count, longest * (chunks * t // threads)) for t in range(threads + 1)))
+    ends = (min(count, chunk_elements * (chunks * i // number)) for i in range(number + 1))
+    return list(pairwise(ends))
 
 
 def _run_concurrently(
@@ -142,10 +151,13 @@ def _run_concurrently(
     if len(jobs) == 1:
         work(jobs[0])
     else:
-        run_uninterrupted(lambda: _in_threads(work, jobs, stopped), stopped)
+        run_uninterrupted(lambda: _start_and_join_threads(work, jobs, stopped), stopped)
 
 
-def _in_threads(work: Callable[[_Job], None], jobs: Sequence[_Job], stopped: list[bool]) -> None:
+def _start_and_join_threads(
+    work: Callable[[_Job], None], jobs: Sequence[_Job], stopped: list[bool]
+) -> None:
+    """Do the first job in this thread and the others in new ones; wait for all of them."""
     failures: list[BaseException] = []
     unfinished: list[LockType] = []
 

@@ -22,7 +22,7 @@ _GUARD_BITS = 64
 
 
 @lru_cache(maxsize=256)
-def _at(bits: int, operation: Callable[..., arb]) -> Callable[..., arb]:
+def _at_precision(bits: int, operation: Callable[..., arb]) -> Callable[..., arb]:
     """Return a flint operation that rounds to `bits` bits, independent of the user's precision.
 
     flint's wrapper sets the precision, computes and restores it in one call of compiled code.
@@ -34,7 +34,7 @@ def _at(bits: int, operation: Callable[..., arb]) -> Callable[..., arb]:
 
 def _unary(operation: Callable[[arb], arb]) -> Callable[["Ball"], "Ball"]:
     def method(self: "Ball") -> "Ball":
-        return Ball(_at(self.bits, operation)(self.enclosure), self.bits)
+        return Ball(_at_precision(self.bits, operation)(self.enclosure), self.bits)
 
     return method
 
@@ -42,7 +42,7 @@ def _unary(operation: Callable[[arb], arb]) -> Callable[["Ball"], "Ball"]:
 def _binary(operation: Callable[[arb, arb], arb]) -> Callable[["Ball", "Ball | arb"], "Ball"]:
     def method(self: "Ball", other: "Ball | arb") -> "Ball":
         operand = other.enclosure if isinstance(other, Ball) else other
-        return Ball(_at(self.bits, operation)(self.enclosure, operand), self.bits)
+        return Ball(_at_precision(self.bits, operation)(self.enclosure, operand), self.bits)
 
     return method
 

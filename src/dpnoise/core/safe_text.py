@@ -72,12 +72,12 @@ def format_near_limits(number: float, *limits: float, digits: int = 2) -> str:
     return f"{number:.{digits}f}"
 
 
-def percent_beside(share: float, limit: float) -> str:
+def format_percent_near_limit(share: float, limit: float) -> str:
     """Format a share as a percentage on the same side of a limit.
 
     Examples
     --------
-    >>> percent_beside(0.98114, 0.6), percent_beside(0.59996, 0.6), percent_beside(0.60004, 0.6)
-    ('98.1%', '59.996%', '60.004%')
+    >>> [format_percent_near_limit(share, 0.6) for share in (0.98114, 0.59996, 0.60004)]
+    ['98.1%', '59.996%', '60.004%']
     """
     return format_near_limits(100 * share, 100 * limit, digits=1) + "%"

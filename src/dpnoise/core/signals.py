@@ -34,7 +34,7 @@ _release: Final = _interpreter_function("PyThread_release_lock", None, ctypes.c_
 _spare: Final[list[int]] = []
 
 
-def _taken_lock() -> int:
+def _acquired_lock() -> int:
     lock = _allocate()
     if lock is None:
         raise MemoryError
@@ -54,7 +54,7 @@ class _Job(Generic[_Result]):
         self.bell, self.done = allocate_lock(), allocate_lock()
         self.bell.acquire()
         self.done.acquire()
-        self.ended = _spare.pop() if _spare else _taken_lock()
+        self.ended = _spare.pop() if _spare else _acquired_lock()
 
     def run(self) -> None:
         while not self.asked and not self.cancelled:

@@ -22,25 +22,27 @@ def dumps(data: object) -> str:
       null
     ]
     """
-    return json.dumps(_finite(data), indent=2, allow_nan=False)
+    return json.dumps(_replace_nonfinite(data), indent=2, allow_nan=False)
 
 
-def canonical(data: object) -> str:
+def canonical_line(data: object) -> str:
     r"""Return plain data as one line of ASCII in a canonical form, for hashing.
 
     Examples
     --------
-    >>> print(canonical({"b": (1, 0.5), "a": "é"}))
+    >>> print(canonical_line({"b": (1, 0.5), "a": "é"}))
     {"a":"\u00e9","b":[1,0.5]}
     """
-    return json.dumps(_finite(data), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return json.dumps(
+        _replace_nonfinite(data), sort_keys=True, separators=(",", ":"), allow_nan=False
+    )
 
 
-def _finite(data: object) -> object:
+def _replace_nonfinite(data: object) -> object:
     if isinstance(data, dict):
-        return {name: _finite(part) for name, part in data.items()}
+        return {name: _replace_nonfinite(part) for name, part in data.items()}
     if isinstance(data, list | tuple):
-        return [_finite(part) for part in data]
+        return [_replace_nonfinite(part) for part in data]
     if isinstance(data, float) and not math.isfinite(data):
         return str(float(data))
     return data

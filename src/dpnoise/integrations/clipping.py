@@ -13,7 +13,7 @@ Ghost clipping computes the same norms and sums for one layer at a time. Opacus 
 products of activations, and the sum of clipped gradients in a second backward pass. Both use the
 model's format, in which no rigorous bound on rounding is small. Here a single backward pass keeps
 each layer's input and the gradient of its output. From these we compute the per-sample gradients of
-a layer twice, in runs of samples: once for the norms, and once for the clipped sums.
+a layer twice, in spans of samples: once for the norms, and once for the clipped sums.
 """
 
 import math
@@ -63,9 +63,9 @@ def check_clipping_bound(bound: float) -> float:
     return size
 
 
-def check_samples(samples: int, processes: int = 1) -> None:
+def check_samples(samples: int, process_count: int = 1) -> None:
     """Raise if a batch is too large for an exact sum."""
-    if samples * processes > _MOST_SAMPLES:
+    if samples * process_count > _MOST_SAMPLES:
         raise ArgumentError(f"A batch must have at most {_MOST_SAMPLES} samples: use smaller ones.")
 
 
@@ -79,26 +79,26 @@ def squared_norms(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
 
     Row i of all tensors together is the gradient of sample i.
     """
-    return fold_tiles(tile_sums(gradients))
+    return add_tiles(tile_sums(gradients))
 
 
 def tile_sums(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the sum of squares of each tile, with a row for each sample."""
-    flat = [_flat(tensor) for tensor in gradients]
-    groups = places_by_device(flat)
+    flat = [_as_rows(tensor) for tensor in gradients]
+    groups = indices_by_device(flat)
     sums = [_ordered_sums([flat[index] for index in group], squares=True) for group in groups]
     return torch.cat([part.to(flat[0].device) for part in sums], dim=1)
 
 
-def fold_tiles(*parts: torch.Tensor) -> torch.Tensor:
-    """Return the total of each row of all parts, added in tiles."""
-    sums = torch.cat([part.to(parts[0].device) for part in parts], dim=1)
+def add_tiles(*tensors: torch.Tensor) -> torch.Tensor:
+    """Return the total of each row of all tensors, added in tiles."""
+    sums = torch.cat([tensor.to(tensors[0].device) for tensor in tensors], dim=1)
     while sums.shape[1] > 1:
         sums = _ordered_sums([sums.contiguous()], squares=False)
     return sums.sum(1)
 
 
-def factors(squares: torch.Tensor, bound: float) -> torch.Tensor:
+def clipping_factors(squares: torch.Tensor, bound: float) -> torch.Tensor:
     """Return the clipping factor of each sample from its squared norm."""
     bound, norms = check_clipping_bound(bound), squares.sqrt()
     not_finite = int((~torch.isfinite(norms)).sum().item())
@@ -113,9 +113,9 @@ def clipped_sums(
     gradients: Sequence[torch.Tensor], factor: torch.Tensor, bound: float
 ) -> list[torch.Tensor]:
     """Return the exact float64 sums of clipped gradients, truncated to multiples of the step."""
-    flat, step = [_flat(tensor) for tensor in gradients], step_for(float(bound))
+    flat, step = [_as_rows(tensor) for tensor in gradients], step_for(float(bound))
     sums: dict[int, torch.Tensor] = {}
-    for group in places_by_device(flat):
+    for group in indices_by_device(flat):
         parts = [flat[index] for index in group]
         local = factor.to(parts[0].device)
         if local.is_cuda:
@@ -126,15 +126,15 @@ def clipped_sums(
     return [sums[index].reshape(tensor.shape[1:]) for index, tensor in enumerate(gradients)]
 
 
-def places_by_device(tensors: Iterable[torch.Tensor]) -> Iterable[list[int]]:
+def indices_by_device(tensors: Iterable[torch.Tensor]) -> Iterable[list[int]]:
     """Return the indices of the tensors on each device, in one list per device."""
-    places = defaultdict(list)
+    indices = defaultdict(list)
     for index, tensor in enumerate(tensors):
-        places[tensor.device].append(index)
-    return places.values()
+        indices[tensor.device].append(index)
+    return indices.values()
 
 
-def _flat(gradients: torch.Tensor) -> torch.Tensor:
+def _as_rows(gradients: torch.Tensor) -> torch.Tensor:
     """Return the gradients as contiguous rows, one for each sample."""
     rows = gradients.detach().reshape(len(gradients), math.prod(gradients.shape[1:]))
     return rows.contiguous()
@@ -147,7 +147,8 @@ def _ordered_sums(parts: list[torch.Tensor], *, squares: bool) -> torch.Tensor:
         sums: torch.Tensor = kernels.ordered_sums(parts, squares=squares)
         return sums
     by_part = [
-        torch.cat([_sum_tiles(run, squares=squares) for run in _split_rows(part)]) for part in parts
+        torch.cat([_sum_tiles(block, squares=squares) for block in _split_rows(part)])
+        for part in parts
     ]
     return torch.cat(by_part, dim=1)
 
@@ -169,24 +170,24 @@ def _sum_tiles(rows: torch.Tensor, *, squares: bool) -> torch.Tensor:
     return sums[..., 0]
 
 
-def _clipped_sum(flat: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
-    """Return the sum of the rows times their `steps`, with each product truncated."""
+def _clipped_sum(flat: torch.Tensor, multipliers: torch.Tensor) -> torch.Tensor:
+    """Return the sum of the rows times their multipliers, with each product truncated."""
     total = flat.new_zeros(flat.shape[1], dtype=torch.float64)
     first = 0
     for part in _split_rows(flat):
-        # The product is float64, because `steps` is.
-        total += (part * steps[first : first + len(part), None]).trunc_().sum(0)
+        # The product is float64, because `multipliers` is.
+        total += (part * multipliers[first : first + len(part), None]).trunc_().sum(0)
         first += len(part)
     return total
 
 
 def _split_rows(flat: torch.Tensor) -> Iterable[torch.Tensor]:
-    """Return runs of rows that are small enough to convert to float64."""
-    runs: Iterable[torch.Tensor] = flat.split(max(1, _MAX_CONVERTED // max(1, flat.shape[1])))
-    return runs
+    """Return blocks of rows that are small enough to convert to float64."""
+    blocks: Iterable[torch.Tensor] = flat.split(max(1, _MAX_CONVERTED // max(1, flat.shape[1])))
+    return blocks
 
 
-# Maps the ends of a run of samples to the gradients of each parameter, by name.
+# Maps the ends of a span of samples to the gradients of each parameter, by name.
 GradientFunction = Callable[[int, int], Mapping[str, "torch.Tensor"]]
 
 
@@ -203,18 +204,18 @@ class Layer:
         """The trainable parameters by name, as the optimizer has them after the backward pass."""
         return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
 
-    def runs(self) -> Iterator[tuple[int, int]]:
-        """Yield runs of samples with gradients that fit in memory together."""
+    def sample_spans(self) -> Iterator[tuple[int, int]]:
+        """Yield spans of samples with gradients that fit in memory together."""
         numbers = sum(p.numel() for p in self.parameters.values())
         size = max(1, _MAX_LAYER_NUMBERS // max(1, numbers))
         for first in range(0, self.samples, size):
             yield first, min(first + size, self.samples)
 
     def gradients(self, first: int, last: int) -> list[torch.Tensor]:
-        """Return the per-sample gradients of a run of samples, in the order of the parameters."""
+        """Return the per-sample gradients of a span of samples, in the order of the parameters."""
         total: dict[str, torch.Tensor] = {}
-        for part in self.uses:
-            for name, gradients in part(first, last).items():
+        for compute_gradients in self.uses:
+            for name, gradients in compute_gradients(first, last).items():
                 # The last steps of packed sequences have fewer samples.
                 missing = last - first - len(gradients)
                 zeros = gradients.new_zeros((missing, *gradients.shape[1:]))
@@ -227,7 +228,7 @@ def layer_tile_sums(layers: list[Layer]) -> list[torch.Tensor]:
     """Return the sum of squares of each tile of the gradients, for each layer."""
     with _use_deterministic_algorithms():
         return [
-            torch.cat([tile_sums(layer.gradients(*run)) for run in layer.runs()])
+            torch.cat([tile_sums(layer.gradients(*span)) for span in layer.sample_spans()])
             if layer.samples
             else torch.zeros((0, 1), dtype=torch.float64)
             for layer in layers
@@ -248,7 +249,7 @@ def clipped_layer_sums(
         for layer, before in zip(layers, tiles, strict=True):
             for p in layer.parameters.values():
                 sums[p] = torch.zeros(p.shape, dtype=torch.float64, device=p.device)
-            for first, last in layer.runs():
+            for first, last in layer.sample_spans():
                 gradients = layer.gradients(first, last)
                 repeated = tile_sums(gradients)
                 is_different = repeated != before[first:last]

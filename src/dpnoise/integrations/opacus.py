@@ -41,17 +41,20 @@ def _multiplier_with_count(multiplier: float, count_scale: float) -> float:
 
 
 def _release_count(centred: float, scale: float) -> float:
-    """Release a count minus half the number of samples. A sample changes it by one half."""
+    """Add noise to a centred count: the count minus half the number of samples.
+
+    One sample changes it by 1/2.
+    """
     return float(GaussianMechanism.for_scale(float(scale), sensitivity=0.5).release(centred))
 
 
 class _SecureNoise:
-    """The base of all optimizers. It precedes the class of Opacus, and replaces its noise."""
+    """Mixin for all optimizers. It comes before the class of Opacus, and replaces its noise."""
 
     params: list[torch.nn.Parameter]
     noise_multiplier: float
     max_grad_norm: float
-    processes = 1  # The number of sums that are added.
+    process_count = 1  # The number of processes whose sums are added.
     _samples = 0
 
     @property
@@ -59,10 +62,10 @@ class _SecureNoise:
         """The most by which a sample changes the sum of gradients, including rounding."""
         return clipping.check_clipping_bound(self.max_grad_norm) * (1.0 + clipping.EXCESS)
 
-    def _count(self, samples: int, *, is_continued: bool) -> None:
+    def _count_samples(self, samples: int, *, is_continued: bool) -> None:
         """Count the samples of a batch, which may come in several parts."""
         self._samples = samples + (self._samples if is_continued else 0)
-        clipping.check_samples(self._samples, self.processes)
+        clipping.check_samples(self._samples, self.process_count)
 
     def _multiplier(self) -> float:
         return float(self.noise_multiplier)
@@ -76,10 +79,10 @@ class _SecureNoise:
         """Release float64 tensors, with one call for each device, and keep their shapes."""
         mechanism = GaussianMechanism.for_scale(self._scale(), sensitivity=self.sensitivity)
         released: dict[int, torch.Tensor] = {}
-        for places in clipping.places_by_device(sums):
-            flat = torch.cat([sums[index].reshape(-1) for index in places])
-            parts = mechanism.release(flat).split([sums[index].numel() for index in places])
-            released.update(zip(places, parts, strict=True))
+        for indices in clipping.indices_by_device(sums):
+            flat = torch.cat([sums[index].reshape(-1) for index in indices])
+            pieces = mechanism.release(flat).split([sums[index].numel() for index in indices])
+            released.update(zip(indices, pieces, strict=True))
         return [released[index].reshape(total.shape) for index, total in enumerate(sums)]
 
     def _store_gradients(self, released: list[torch.Tensor]) -> None:
@@ -108,7 +111,7 @@ class _FlatClipping(_SecureNoise):
         gradients = self.grad_samples
         for p in self.params:
             check_unused(p.grad_sample)
-        self._count(len(gradients[0]), is_continued=self.params[0].summed_grad is not None)
+        self._count_samples(len(gradients[0]), is_continued=self.params[0].summed_grad is not None)
         for p, total in zip(self.params, self._clip(gradients), strict=True):
             self._add(p, total)
             mark_used(p.grad_sample)
@@ -118,7 +121,7 @@ class _FlatClipping(_SecureNoise):
         return self._clip_to(self.max_grad_norm, gradients)
 
     def _clip_to(self, bound: float, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
-        factor = clipping.factors(clipping.squared_norms(gradients), bound)
+        factor = clipping.clipping_factors(clipping.squared_norms(gradients), bound)
         self._count_unclipped(factor)
         return clipping.clipped_sums(gradients, factor, bound)
 
@@ -175,8 +178,8 @@ class _GhostClipping(_SecureNoise):
 
     original_optimizer: torch.optim.Optimizer
     expected_batch_size: float
-    # Computes the next bound from this one and the fraction of unclipped samples.
-    adapted_bound: Callable[[float, float], float] | None = None
+    # Computes the next clipping bound from this one and the fraction of unclipped samples.
+    next_bound: Callable[[float, float], float] | None = None
     _adapted_multiplier: float | None = None
     _clipped: tuple[int, dict[torch.nn.Parameter, torch.Tensor]] | None = None
 
@@ -186,11 +189,11 @@ class _GhostClipping(_SecureNoise):
         self.original_optimizer.zero_grad()
         ordered = self._order_layers(layers)
         tiles = clipping.layer_tile_sums(ordered)
-        squares = clipping.fold_tiles(*tiles)
-        factor = clipping.factors(squares, self.max_grad_norm)
-        if self.adapted_bound is not None:
-            self._adapt(self.adapted_bound, factor)
-            factor = clipping.factors(squares, self.max_grad_norm)
+        squares = clipping.add_tiles(*tiles)
+        factor = clipping.clipping_factors(squares, self.max_grad_norm)
+        if self.next_bound is not None:
+            self._adapt(self.next_bound, factor)
+            factor = clipping.clipping_factors(squares, self.max_grad_norm)
         sums = clipping.clipped_layer_sums(ordered, tiles, factor, self.max_grad_norm)
         self._clipped = len(factor), sums
 
@@ -210,27 +213,29 @@ class _GhostClipping(_SecureNoise):
         by_first = {of_layer[0]: layer for of_layer, layer in pairs if of_layer}
         return [by_first[index] for index in sorted(by_first)]
 
-    def _adapt(self, bound_for: Callable[[float, float], float], factor: torch.Tensor) -> None:
+    def _adapt(self, next_bound: Callable[[float, float], float], factor: torch.Tensor) -> None:
         """Choose the next bound from a released count of unclipped samples.
 
         The fraction is of the expected batch size, because the actual size is a secret.
         """
-        if self._is_started():
+        if self._has_partial_batch():
             raise ArgumentError("Adaptive clipping needs whole batches, got one in parts.")
-        size = self.expected_batch_size * self.processes
+        size = self.expected_batch_size * self.process_count
         scale = size / 20.0  # As in Opacus.
         centred = int((factor >= 1).sum().item()) - len(factor) / 2
-        fraction = 0.5 + self._release_total(centred, scale) / size
-        self.max_grad_norm = bound_for(self.max_grad_norm, fraction)
+        fraction = 0.5 + self._release_shared_count(centred, scale) / size
+        self.max_grad_norm = next_bound(self.max_grad_norm, fraction)
         self._adapted_multiplier = _multiplier_with_count(self.noise_multiplier, scale)
 
     def _multiplier(self) -> float:
         return self._adapted_multiplier or super()._multiplier()
 
-    def _release_total(self, centred: float, scale: float) -> float:
+    def _release_shared_count(self, centred: float, scale: float) -> float:
+        """Release the centred count, summed over all processes."""
         return _release_count(centred, scale)
 
-    def _is_started(self) -> bool:
+    def _has_partial_batch(self) -> bool:
+        """Return whether a part of the current batch is summed already."""
         return any(p.summed_grad is not None for p in self.params)
 
     def accumulate(self) -> None:
@@ -238,24 +243,24 @@ class _GhostClipping(_SecureNoise):
         if self._clipped is None:
             raise ArgumentError("There are no gradients: call backward on the criterion's loss.")
         (samples, sums), self._clipped = self._clipped, None
-        self._count(samples, is_continued=self._is_started())
+        self._count_samples(samples, is_continued=self._has_partial_batch())
         for p in self.params:
             self._add(p, sums[p])
 
 
 class _Distributed(_SecureNoise):
-    """One of several processes, of which the first releases shared numbers for all."""
+    """Mixin for distributed training: process 0 releases the numbers that all processes share."""
 
     rank: int
     world_size: int
     loss_reduction: str
 
     @property
-    def processes(self) -> int:  # type: ignore[override]
-        """The number of sums that are added."""
+    def process_count(self) -> int:  # type: ignore[override]
+        """The number of processes whose sums are added."""
         return self.world_size
 
-    def _release_total(self, centred: float, scale: float) -> float:
+    def _release_shared_count(self, centred: float, scale: float) -> float:
         number = torch.tensor(centred, dtype=torch.float64, device=self.params[0].device)
         distributed.all_reduce(number, op=distributed.ReduceOp.SUM)
         if self.rank == 0:
@@ -272,7 +277,7 @@ class _DataParallel(_Distributed):
     """
 
     def add_noise(self) -> None:
-        """Add the sums of all processes, and store the release of the first one."""
+        """Add the sums of all processes. Process 0 adds noise and sends the result to all."""
         for p in self.params:
             check_unused(p.summed_grad)
             p.summed_grad = p.summed_grad.double().contiguous()
@@ -306,7 +311,7 @@ class _FullySharded(_Distributed, _GhostClipping):
                     "the same part, each would add separate noise."
                 )
 
-    def _is_started(self) -> bool:
+    def _has_partial_batch(self) -> bool:
         return any(state["summed_grad"] is not None for state in self.grad_state.values())
 
     def _add(self, p: torch.nn.Parameter, total: torch.Tensor) -> None:
@@ -318,7 +323,10 @@ class _FullySharded(_Distributed, _GhostClipping):
         state["summed_grad"] = part if before is None else before + part
 
     def add_noise(self) -> None:
-        """Release the parts of this process. A mean is over all processes, too."""
+        """Release the part of each sum that this process holds.
+
+        With a mean loss, divide by the number of processes, because each averages its own samples.
+        """
         sums = [self.grad_state[p]["summed_grad"] for p in self.params]
         released = self._release([total.to_local() for total in sums])
         divisor = self.world_size if self.loss_reduction == "mean" else 1
@@ -419,7 +427,8 @@ class SecurePrivacyEngineAdaptiveClipping(SecurePrivacyEngine):
         """Return module, optimizer, criterion and data loader, as Opacus does."""
         if options.get("grad_sample_mode", "hooks") not in GHOST_HOOKS:
             raise ArgumentError(
-                'grad_sample_mode must be "ghost": other modes have clipping="adaptive".'
+                'grad_sample_mode must be "ghost". For other modes use SecurePrivacyEngine with '
+                'clipping="adaptive".'
             )
         return super().make_private(**options)
 
@@ -432,19 +441,20 @@ class SecurePrivacyEngineAdaptiveClipping(SecurePrivacyEngine):
         clipbound_learning_rate: float = 0.2,
         **_: float,
     ) -> None:
-        least, most = map(clipping.check_clipping_bound, (min_clipbound, max_clipbound))
-        if least > most:
+        smallest, largest = map(clipping.check_clipping_bound, (min_clipbound, max_clipbound))
+        if smallest > largest:
             reject("min_clipbound", min_clipbound, f"be at most max_clipbound={max_clipbound}")
-        size = optimizer.expected_batch_size * optimizer.processes
+        size = optimizer.expected_batch_size * optimizer.process_count
+        # The count is released with scale size / 20, and twice that must exceed the multiplier.
         if size <= 10 * optimizer.noise_multiplier:
             raise ArgumentError(
                 "Batches must have more than 10 * noise_multiplier samples with adaptive "
                 f"clipping, got {size:g}."
             )
 
-        def bound_for(bound: float, fraction: float) -> float:
+        def next_bound(bound: float, fraction: float) -> float:
             excess = fraction - float(target_unclipped_quantile)
             adapted = float(bound) * math.exp(-float(clipbound_learning_rate) * excess)
-            return min(max(adapted, least), most)
+            return min(max(adapted, smallest), largest)
 
-        optimizer.adapted_bound = bound_for
+        optimizer.next_bound = next_bound

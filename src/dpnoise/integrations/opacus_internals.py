@@ -90,12 +90,12 @@ class LayerRecorder:
             batch_first=batch_first,
         )
         layer = self.kept.setdefault(module, Layer(module, module.max_batch_len, []))
-        layer.uses.append(self._part(module, activations, backprops))
+        layer.uses.append(self._gradient_function(module, activations, backprops))
         _count_down(module)
         if not module.activations and hasattr(module, "max_batch_len"):
             del module.max_batch_len
 
-    def _part(
+    def _gradient_function(
         self, module: torch.nn.Module, activations: list[torch.Tensor], backprops: torch.Tensor
     ) -> GradientFunction:
         """Return a function that computes the gradients of a run of samples."""
@@ -104,7 +104,7 @@ class LayerRecorder:
         # Other inputs may have any shape, such as the offsets of EmbeddingBag.
         has_rows = [len(each) for each in activations] == [len(backprops)]
 
-        def part(first: int, last: int) -> Mapping[str, torch.Tensor]:
+        def compute_gradients(first: int, last: int) -> Mapping[str, torch.Tensor]:
             names = {p: name for name, p in module.named_parameters()}
             compute = sampler or grad_sample.functorch.ft_compute_per_sample_gradient
             if has_rows:
@@ -118,9 +118,9 @@ class LayerRecorder:
         sharded = grad_sample.GradSampleHooksFastGradientClippingFSDP
         if sampler is None and isinstance(self, sharded):
             # functorch needs whole parameters, which FSDP has only during the backward pass.
-            gradients = part(0, len(backprops))
+            gradients = compute_gradients(0, len(backprops))
             return lambda first, last: {name: g[first:last] for name, g in gradients.items()}
-        return part
+        return compute_gradients
 
 
 def _count_down(module: torch.nn.Module) -> None:

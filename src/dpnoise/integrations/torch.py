@@ -22,7 +22,7 @@ from dpnoise.core.errors import (
     reject,
     scrub_traceback,
 )
-from dpnoise.core.kernel_table import formats, import_whole
+from dpnoise.core.kernel_table import formats, import_uninterrupted
 from dpnoise.integrations.tensor_formats import BFLOAT16, DIGITS, NUMPY_TYPES, tensor_of
 from dpnoise.noise.generator import Generator as _ProcessorGenerator
 from dpnoise.noise.generator import Size, explain_positions
@@ -108,7 +108,7 @@ def _check_tensor(name: str, tensor: torch.Tensor) -> None:
 def import_kernels() -> tuple[ModuleType, ModuleType]:
     """Import the two modules that need Triton: `device` and `triton_clipping`."""
     import_extra("triton", "torch")
-    return import_whole(_import_triton)
+    return import_uninterrupted(_import_triton)
 
 
 def _import_triton() -> tuple[ModuleType, ModuleType]:

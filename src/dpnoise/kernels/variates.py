@@ -1,9 +1,10 @@
 """The paper's formulas: words in, variates out, one compiled kernel for each form.
 
-Each kernel takes the words of its elements, n = `variates` for each, uses the top `precision` bits
-of every word, multiplies by `scale` and fills `out`. `scratch` is as long as `words` and holds
-intermediate values; for a single element it may be `out`. The functions named ..._of draw one
-element from bytes, so that a scalar call of the default forms needs no array.
+`variates` (n in the paper) is the number of uniforms that each output uses: a kernel takes that
+many words for each output. It uses the top `precision` bits of every word, multiplies by `scale`
+and fills `out`. `scratch` is as long as `words` and holds intermediate values; for a single output
+it may be `out`. The functions named ..._from_bytes return one output, so that a scalar call of the
+default forms needs no array.
 
 V = 1 - U. The uniforms of an element are, in order, V1, U1, V2, U2, ...
 Equation, theorem and remark numbers are those of Holohan and Braghin 2021.
@@ -72,8 +73,8 @@ def one_gaussian(v1: Word, u1: Word, v2: Word, u2: Word, precision: int) -> floa
 
 
 @compile_kernel
-def gaussian_of(raw: bytes, precision: int) -> float:
-    """Return N from four uniforms, given as 32 bytes."""
+def gaussian_from_bytes(raw: bytes, precision: int) -> float:
+    """Return one Gaussian variate N, from four uniforms in 32 bytes."""
     v1, u1, v2, u2 = word_of(raw, 0), word_of(raw, 1), word_of(raw, 2), word_of(raw, 3)
     return one_gaussian(v1, u1, v2, u2, precision)
 
@@ -102,8 +103,8 @@ def one_laplace(v1: Word, u1: Word, v2: Word, u2: Word, precision: int) -> float
 
 
 @compile_kernel
-def laplace_of(raw: bytes, precision: int) -> float:
-    """Return Theorem 5.1 of four uniforms, given as 32 bytes."""
+def laplace_from_bytes(raw: bytes, precision: int) -> float:
+    """Return one Laplace variate by Theorem 5.1, from four uniforms in 32 bytes."""
     v1, u1, v2, u2 = word_of(raw, 0), word_of(raw, 1), word_of(raw, 2), word_of(raw, 3)
     return one_laplace(v1, u1, v2, u2, precision)
 
@@ -139,12 +140,13 @@ def laplace_inverse(
     log(1 - 2 U) has the same distribution and no such point.
     """
     for i in range(words.size):
+        # half_turn_left is 1/2 minus the bits of U after the first one, so V is 1 - 2 U modulo 1.
         V = 2.0 * half_turn_left(words[i], precision)
         out[i] = -scale * with_sign_of(words[i], -log(V))
 
 
 @compile_kernel
-def both_members(v: Word, u: Word, precision: int) -> tuple[float, float]:
+def box_muller_pair(v: Word, u: Word, precision: int) -> tuple[float, float]:
     """Return both standard Gaussians of a Box-Muller pair, equations (3a) and (3b)."""
     radius = math.sqrt(-2.0 * log(complement(v, precision)))
     # 2 pi U = pi (h + x) with h = 0, 1 or 2 half turns and x in [-1/2, 1/2].
@@ -177,8 +179,8 @@ def laplace_squares(
             out[i] = scale * 0.5 * (N1 * N1 - N2 * N2 + N3 * N3 - N4 * N4)
     else:
         for i in range(count):
-            N1, N2 = both_members(words[4 * i], words[4 * i + 1], precision)
-            N3, N4 = both_members(words[4 * i + 2], words[4 * i + 3], precision)
+            N1, N2 = box_muller_pair(words[4 * i], words[4 * i + 1], precision)
+            N3, N4 = box_muller_pair(words[4 * i + 2], words[4 * i + 3], precision)
             out[i] = scale * 0.5 * (N1 * N1 - N2 * N2 + N3 * N3 - N4 * N4)
 
 
@@ -200,8 +202,8 @@ def laplace_products(
             out[i] = scale * (N1 * N2 - N3 * N4)
     else:
         for i in range(count):
-            N1, N2 = both_members(words[4 * i], words[4 * i + 1], precision)
-            N3, N4 = both_members(words[4 * i + 2], words[4 * i + 3], precision)
+            N1, N2 = box_muller_pair(words[4 * i], words[4 * i + 1], precision)
+            N3, N4 = box_muller_pair(words[4 * i + 2], words[4 * i + 3], precision)
             out[i] = scale * (N1 * N2 - N3 * N4)
 
 
@@ -213,7 +215,7 @@ def half_gamma(v: Word, u: Word, precision: int) -> float:
 
 
 @compile_kernel
-def half_gammas(
+def gamma_from_halves(
     words: Words,
     variates: int,
     precision: int,
@@ -249,10 +251,10 @@ def gumbel(
 ) -> None:
     """-log E, with E the sum of two half gammas.
 
-    E is 0 with probability 4^-precision (both V are 1). It is then replaced by the quantile of
-    that probability, 4^-precision.
+    E is 0 with probability 4^-precision (both V are 1). Then 4^-precision is used, so that the
+    logarithm is finite.
     """
-    half_gammas(words, variates, precision, 2, 1.0, scratch, out)
+    gamma_from_halves(words, variates, precision, 2, 1.0, scratch, out)
     least = power_of_two(-2 * precision)
     for i in range(words.size // variates):
         out[i] = -scale * log(max(out[i], least))

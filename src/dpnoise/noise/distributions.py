@@ -1,4 +1,4 @@
-"""The distributions: density, distribution function, quantiles, moments, forms and shares.
+"""The distributions: density, distribution function, quantiles, moments and sampling formulas.
 
 They are frozen, hold only public parameters and describe the ideal, real-valued distribution
 (Appendix A of the paper). None has a location: mechanisms add noise to a value.
@@ -41,7 +41,7 @@ class Distribution(ABC):
     @property
     @abstractmethod
     def forms(self) -> Forms:
-        """The ways to draw it with their supported n, the preferred ones first."""
+        """The sampling formulas, the preferred one first, with the `variates` they support."""
 
     @property
     @abstractmethod
@@ -59,11 +59,13 @@ class Distribution(ABC):
 
     def cdf(self, x: ArrayLike) -> Numbers:
         """Return the probability of a value at most x."""
-        raise NotImplementedError(f"{type(self).__name__} has no closed distribution function.")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no closed-form distribution function."
+        )
 
     def ppf(self, q: ArrayLike) -> Numbers:
         """Return the q-quantile: the inverse of `cdf`."""
-        raise NotImplementedError(f"{type(self).__name__} has no closed quantile function.")
+        raise NotImplementedError(f"{type(self).__name__} has no closed-form quantile function.")
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,8 @@ class Laplace(Distribution):
 class LaplaceShare(Distribution):
     """One of `parties` shares of a Laplace variate: the difference of two Gamma(1/parties).
 
-    Shares are noise. Added in floats they carry no exact guarantee.
+    The sum of shares in floating point is not exactly Laplace, so it has no exact privacy
+    guarantee.
 
     Parameters
     ----------
@@ -214,6 +217,7 @@ class LaplaceShare(Distribution):
     def __post_init__(self) -> None:
         parties = check_integer("parties", self.parties, least=1)
         super().__post_init__()
+        # The base class stores a float.
         object.__setattr__(self, "parties", parties)
 
     @property
@@ -234,7 +238,10 @@ class LaplaceShare(Distribution):
 
 
 def _gamma_pdf(shape: float, z: Floats) -> Floats:
-    """Return x^(k-1) exp(-x) / Gamma(k), computed by logarithms to avoid overflow."""
+    """Return the gamma density z^(shape-1) exp(-z) / Gamma(shape).
+
+    It is computed by logarithms to avoid overflow.
+    """
     special = scipy_special()
     inside = np.where(z >= 0, z, 0.0)
     logarithm = special.xlogy(shape - 1, inside) - inside - special.gammaln(shape)
@@ -357,7 +364,7 @@ class ChiSquared(Distribution):
 
     @property
     def scale(self) -> float:  # type: ignore[override]
-        """The scale of the gamma distribution that it is: 2."""
+        """The scale of the equivalent gamma distribution, always 2."""
         return 2.0
 
     @property

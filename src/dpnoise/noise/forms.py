@@ -44,8 +44,8 @@ class Form:
         True if only the argument `form` selects it.
     parameters
         Further arguments of the kernel.
-    one
-        Returns the kernel that draws a single element from four uniforms, if there is one.
+    scalar_kernel
+        Returns the kernel that draws a single output from four uniforms, or None.
     signed_cosine
         True if one uniform's cosine gives a summand its sign. In a search, the sign of the
         remainder then reveals one bit of that uniform.
@@ -59,14 +59,14 @@ class Form:
     step: int | None = None
     by_name_only: bool = False
     parameters: tuple[float, ...] = ()
-    one: Callable[[], Callable[[bytes, int], float]] | None = None
+    scalar_kernel: Callable[[], Callable[[bytes, int], float]] | None = None
     signed_cosine: bool = False
 
     def supports(self, variates: int) -> bool:
         """Return whether the form can be drawn from this number of uniforms."""
-        return self.at_least(variates) == variates
+        return self.smallest_supported(variates) == variates
 
-    def at_least(self, variates: int) -> int | None:
+    def smallest_supported(self, variates: int) -> int | None:
         """Return the smallest supported n that is at least `variates`, or None."""
         candidates = [n for n in self.counts if n >= variates]
         if self.step is not None:
@@ -86,7 +86,7 @@ class Form:
 Forms = tuple[Form, ...]
 
 
-def choose(
+def choose_form(
     forms: Sequence[Form], name: str | None, variates: int | None, at_least: int
 ) -> tuple[Form, int]:
     """Return the form and the number of uniforms for the given arguments.
@@ -106,7 +106,7 @@ def choose(
         rule = "; ".join(f"{form.supported} with form={form.name!r}" for form in offered)
         reject("variates", variates, f"be a supported number: {rule}")
     for form in open_forms:
-        n = form.at_least(at_least)
+        n = form.smallest_supported(at_least)
         if n is not None:
             return form, n
     return open_forms[-1], max(open_forms[-1].counts)
@@ -165,7 +165,7 @@ GAUSSIAN: Final = (
         name="pairs",
         formula="2/sqrt(n) * sum of n/2 sqrt(-log V) cos(pi U)",
         kernel=lambda: variates.gaussian,
-        one=lambda: variates.gaussian_of,
+        scalar_kernel=lambda: variates.gaussian_from_bytes,
         summands=lambda n: n // 2,
         step=2,
         signed_cosine=True,
@@ -184,7 +184,7 @@ LAPLACE: Final = (
         name="theorem",
         formula="log V1 cos(pi U1) + log V2 cos(pi U2)",
         kernel=lambda: variates.laplace_theorem,
-        one=lambda: variates.laplace_of,
+        scalar_kernel=lambda: variates.laplace_from_bytes,
         summands=lambda _: 2,
         counts=(4,),
         signed_cosine=True,
@@ -273,7 +273,7 @@ def gamma(shape: float) -> Forms:
     squares = Form(
         name="squares",
         formula=f"sum of {halves} N^2/2",
-        kernel=lambda: variates.half_gammas,
+        kernel=lambda: variates.gamma_from_halves,
         summands=lambda _: halves,
         step=2 * halves,
         parameters=(halves,),

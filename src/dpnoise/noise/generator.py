@@ -34,7 +34,7 @@ from dpnoise.core.errors import (
     short_repr,
 )
 from dpnoise.core.kernel_table import kernel_for_one
-from dpnoise.core.parallel import Worker, expand
+from dpnoise.core.parallel import Worker, run_over_key_stream
 from dpnoise.noise import forms
 from dpnoise.noise.distributions import ChiSquared, Distribution, Gamma
 from dpnoise.noise.forms import Forms
@@ -87,7 +87,7 @@ def explain_positions(method: Callable[_Parameters, _Result]) -> Callable[_Param
     name = method.__name__
 
     @wraps(method)
-    def checked(*arguments: _Parameters.args, **options: _Parameters.kwargs) -> _Result:
+    def wrapper(*arguments: _Parameters.args, **options: _Parameters.kwargs) -> _Result:
         if len(arguments) > most:
             raise ArgumentTypeError(
                 f"{name} takes arguments by name, as in {name}({by_name}): by position, NumPy's "
@@ -95,7 +95,7 @@ def explain_positions(method: Callable[_Parameters, _Result]) -> Callable[_Param
             )
         return method(*arguments, **options)
 
-    return checked
+    return wrapper
 
 
 class _NoSeed:
@@ -368,15 +368,17 @@ class Generator:
             check_choice("form", form, [named.name for named in available])
         if dtype is not None:
             dtype = _format(dtype)
-        one = size is None and out is None
-        plan = _plan(available, form, variates, dtype, precision, self.security_bits, one)
+        is_scalar = size is None and out is None
+        plan = _choose_plan(
+            available, form, variates, dtype, precision, self.security_bits, is_scalar
+        )
         if isinstance(scale, float) and 0.0 < scale < _INFINITY:
             scales = None
         else:
             scales = check_positive_array("scale", scale)
             scale, scales = (float(scales), None) if scales.ndim == 0 else (1.0, scales)
         check_rounding_mode()
-        if one and scales is None:
+        if is_scalar and scales is None:
             return self._draw_one(plan, scale)
         target = None if out is None else np.asarray(out)  # A subclass may misreport its shape.
         shape = _output_shape(size, target, () if scales is None else scales.shape)
@@ -391,16 +393,16 @@ class Generator:
             scales = scales.copy()
         try:
             draw = _Draw(plan, scale, scales, out)
-            expand(self.source.key(), plan.variates, out.size, draw, self.threads)
+            run_over_key_stream(self.source.key(), plan.variates, out.size, draw, self.threads)
         except BaseException:
             out[...] = 0.0  # One statement: CPython runs another signal handler after it.
             raise
 
     def _draw_one(self, plan: _DrawPlan, scale: float) -> Numbers:
         """Draw one number."""
-        kernel, one, n, p, parameters, _, narrow = plan
-        if one is not None:
-            value = scale * one(self.source.random_bytes(8 * _FOUR), p)
+        kernel, scalar_kernel, n, p, parameters, _, narrow = plan
+        if scalar_kernel is not None:
+            value = scale * scalar_kernel(self.source.random_bytes(8 * _FOUR), p)
         else:
             words = np.frombuffer(self.source.random_bytes(8 * n), dtype=WORD)
             work = np.empty(n)
@@ -434,7 +436,7 @@ class _DrawPlan(NamedTuple):
     """The kernels that a call's arguments select, and their arguments besides the words."""
 
     kernel: Callable[..., None]
-    one: Callable[..., float] | None
+    scalar_kernel: Callable[..., float] | None
     variates: int
     precision: int
     parameters: tuple[float, ...]
@@ -447,22 +449,22 @@ class _DrawPlan(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _plan(
+def _choose_plan(
     available: Forms,
     form: str | None,
     variates: int | None,
     dtype: DType | None,
     precision: int | None,
     security_bits: int,
-    one: bool,  # noqa: FBT001 - a key of the cache, like the others
+    is_scalar: bool,  # noqa: FBT001 - a key of the cache, like the others
 ) -> _DrawPlan:
-    """Choose the form, n, p and the kernels; `one` asks for the kernel for a single number."""
+    """Choose the form, n, p and the kernels; `is_scalar` asks for the kernel of a single number."""
     kind = np.dtype(np.float64) if dtype is None else dtype
     most = _PRECISION[kind]
     p = most if precision is None else precision
     if p > most:
         reject("precision", p, f"be at most {most}, the digits of a {kind}")
-    chosen, n = forms.choose(available, form, variates, variates_for(security_bits, p))
+    chosen, n = forms.choose_form(available, form, variates, variates_for(security_bits, p))
     if n > _MOST_VARIATES:
         name, given = ("variates", n) if variates is not None else ("security_bits", security_bits)
         raise ArgumentError(
@@ -471,7 +473,9 @@ def _plan(
         )
     return _DrawPlan(
         kernel=chosen.kernel(),
-        one=kernel_for_one(chosen.one(), "i") if one and chosen.one and n == _FOUR else None,
+        scalar_kernel=kernel_for_one(chosen.scalar_kernel(), "i")
+        if is_scalar and chosen.scalar_kernel and n == _FOUR
+        else None,
         variates=n,
         precision=p,
         parameters=chosen.parameters,
@@ -482,7 +486,7 @@ def _plan(
 
 @dataclass(frozen=True)
 class _Draw:
-    """Prepares the workers that draw into `out`; `expand` calls it once in each thread."""
+    """Prepares the workers that draw into `out`; it is called once in each thread."""
 
     plan: _DrawPlan
     scale: float
@@ -495,12 +499,12 @@ class _Draw:
         flags = self.out.flags
         return bool(flags.c_contiguous and flags.aligned and self.out.dtype == np.float64)
 
-    def __call__(self, longest: int) -> Worker:
+    def __call__(self, chunk_elements: int) -> Worker:
         kernel, arguments = self.plan.kernel, (*self.plan.arguments, self.scale)
-        scratch = np.empty(longest * self.plan.variates)
+        scratch = np.empty(chunk_elements * self.plan.variates)
         scales = None if self.scales is None else np.broadcast_to(self.scales, self.out.shape).flat
         flat = self.out.reshape(-1) if self.out.flags.c_contiguous else self.out.flat
-        buffer = None if self.direct else np.empty(longest)
+        buffer = None if self.direct else np.empty(chunk_elements)
 
         def chunk(words: Words, start: int, stop: int) -> None:
             z = flat[start:stop] if buffer is None else buffer[: stop - start]
@@ -569,19 +573,19 @@ def _allocate(shape: Shape, kind: DType, size: Size) -> Array:
 
 def _output_shape(size: Size, out: Array | None, scale_shape: Shape) -> Shape:
     """Return the shape to draw; raise if `size`, `out` and `scale` disagree."""
-    asked = None if out is None else out.shape
+    shape = None if out is None else out.shape
     if size is not None:
         entries = size if isinstance(size, tuple) else (size,)
-        asked = tuple(
+        shape = tuple(
             check_integer("size", entry, least=0, most=_LARGEST_SIZE) for entry in entries
         )
-        if out is not None and out.shape != asked:
+        if out is not None and out.shape != shape:
             reject("size", size, f"be the shape of out, {out.shape}")
-    if asked is None or not scale_shape:
-        return scale_shape if asked is None else asked
+    if shape is None or not scale_shape:
+        return scale_shape if shape is None else shape
     try:
-        if np.broadcast_shapes(asked, scale_shape) == asked:
-            return asked
+        if np.broadcast_shapes(shape, scale_shape) == shape:
+            return shape
     except ValueError:
         pass
-    raise ArgumentError(f"scale must broadcast to the shape {asked}, got shape {scale_shape}.")
+    raise ArgumentError(f"scale must broadcast to the shape {shape}, got shape {scale_shape}.")

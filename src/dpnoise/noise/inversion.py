@@ -167,7 +167,7 @@ def inversion_cost(  # Most of its lines are documentation.
     """
     p = check_integer("precision", precision, least=1, most=53)
     distribution = Laplace() if distribution is None else distribution
-    chosen, n = forms.choose(distribution.forms, form, variates, at_least=1)
+    chosen, n = forms.choose_form(distribution.forms, form, variates, at_least=1)
     if dtype is None:
         dtype = next(name for name, digits in PRECISIONS.items() if p <= digits)
     check_choice("dtype", dtype, PRECISIONS)

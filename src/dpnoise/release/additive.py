@@ -16,9 +16,9 @@ from dpnoise.core.arrays import (
     Array,
     DType,
     NumPyInteger,
+    as_plain_array,
     check_rounding_mode,
     numeric_array,
-    plain,
     round_to_dtype,
     to_float64,
 )
@@ -34,13 +34,13 @@ from dpnoise.core.errors import (
     reject,
     scrub_traceback,
 )
-from dpnoise.core.kernel_table import import_whole
+from dpnoise.core.kernel_table import import_uninterrupted
 from dpnoise.noise.distributions import Gaussian, Laplace
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, containers, exact
 from dpnoise.release.containers import TensorTask, Value, is_tensor, release_like
 from dpnoise.release.exact import AdditiveForm
-from dpnoise.release.mechanism import Mechanism, by_name, positive
+from dpnoise.release.mechanism import Mechanism, by_name, check_all_positive
 
 _FINEST: Final = 2.0**-50  # Finest grid, in scales: the first stage decides nothing on finer ones.
 _COARSEST: Final = 2.0**60  # Coarsest grid, in scales: on coarser ones all outputs are equal.
@@ -63,7 +63,7 @@ class _Additive(Mechanism):
     def _noise(self) -> Laplace | Gaussian:
         raise NotImplementedError
 
-    def _fix(
+    def _set_up(
         self,
         calibrated: dict[str, float],
         scale: float,
@@ -73,14 +73,14 @@ class _Additive(Mechanism):
     ) -> None:
         """Check the options that both mechanisms share, and set all attributes."""
         calibration.check_scale(scale)
-        asked = None if grid is None else check_power_of_two("grid", grid)
-        grid = _default_grid(scale) if asked is None else asked
+        given_grid = None if grid is None else check_power_of_two("grid", grid)
+        grid = _default_grid(scale) if given_grid is None else given_grid
         if not (_FINEST * scale <= grid <= _COARSEST * scale and grid <= calibration.EXTREME):
             reject("grid", grid, f"be between 2^-50 and 2^60 times the scale, {scale}")
         lower, upper = check_bound("lower", lower), check_bound("upper", upper)
         if lower is not None and upper is not None and lower >= upper:
             reject("lower", lower, f"be below upper={upper}")
-        options = {"grid": asked, "lower": lower, "upper": upper}
+        options = {"grid": given_grid, "lower": lower, "upper": upper}
         self._set_attributes({**calibrated, **options}, scale=scale, grid=grid)
 
     def dp_event(self) -> Any:
@@ -144,7 +144,7 @@ class _Additive(Mechanism):
             number = value if isinstance(value, np.integer) else int(value)
             return self._release_integer(number, rng)
         if isinstance(value, np.float32 | np.float16):
-            scalar = plain(np.asarray(value))
+            scalar = as_plain_array(np.asarray(value))
             released = self._release_float(float(to_float64(scalar)), rng, scalar.dtype)
             return round_to_dtype(np.array(released), scalar.dtype)[()]
         if is_tensor(value):
@@ -158,7 +158,7 @@ class _Additive(Mechanism):
             return self._release_array(numeric_array(array), rng)
 
         task = TensorTask(self._form, self.scale, self.grid, self._float_bounds, release_array)
-        return import_whole(containers.import_tensor_release)(task, value, rng)
+        return import_uninterrupted(containers.import_tensor_release)(task, value, rng)
 
     def _release_float(self, value: float, rng: Generator, dtype: DType = _FLOAT64) -> float:
         if not math.isfinite(value):
@@ -169,27 +169,27 @@ class _Additive(Mechanism):
         return result if bounds is None else min(max(result, bounds[0]), bounds[1])
 
     def _release_integer(self, value: int | NumPyInteger, rng: Generator) -> int:
-        least, most = self._integer_bounds()
+        lowest, highest = self._integer_bounds()
         form, scale, shift = self._form_for_one, self.scale, self._integer_shift
-        return _clamp(exact.release_integer(form, value, shift, scale, rng.source), least, most)
+        return _clamp(exact.release_integer(form, value, shift, scale, rng.source), lowest, highest)
 
     def _release_array(self, array: Array, rng: Generator) -> Array:
         if array.dtype.kind == "f":
             return self._release_floats(array, rng)
-        least, most = self._integer_bounds()
+        lowest, highest = self._integer_bounds()
         form, scale, shift = self._form, self.scale, self._integer_shift
         if array.dtype in (np.dtype(object), np.dtype(np.uint64)):
             integers = [int(x) for x in array.flat]
             released = exact.release_integers_of_any_size(
                 form, integers, shift, scale, rng.source.key(), rng.threads
             )
-            clamped = [_clamp(x, least, most) for x in released]
+            clamped = [_clamp(x, lowest, highest) for x in released]
             return np.array(clamped, dtype=object).reshape(array.shape)
         flat = array.astype(np.int64, copy=False).reshape(-1)
         out = exact.release_integers(form, flat, shift, scale, rng.source.key(), rng.threads)
-        if least is not None or most is not None:
-            low = _INT64.min if least is None else _clamp(least, _INT64.min, _INT64.max)
-            high = _INT64.max if most is None else _clamp(most, _INT64.min, _INT64.max)
+        if lowest is not None or highest is not None:
+            low = _INT64.min if lowest is None else _clamp(lowest, _INT64.min, _INT64.max)
+            high = _INT64.max if highest is None else _clamp(highest, _INT64.min, _INT64.max)
             np.clip(out, low, high, out=out)
         return out.reshape(array.shape)
 
@@ -217,18 +217,18 @@ class _Additive(Mechanism):
             return None
         largest = float(np.finfo(dtype).max)
         # Adding to 0.0, or subtracting from it, turns -0.0 into 0.0.
-        least = -largest if self.lower is None else 0.0 - _at_most(-self.lower, dtype)
-        most = largest if self.upper is None else 0.0 + _at_most(self.upper, dtype)
-        if least > most:
+        lowest = -largest if self.lower is None else 0.0 - _at_most(-self.lower, dtype)
+        highest = largest if self.upper is None else 0.0 + _at_most(self.upper, dtype)
+        if lowest > highest:
             reject("lower", self.lower, f"leave a {dtype} up to upper={self.upper}")
-        return least, most
+        return lowest, highest
 
     def _integer_bounds(self) -> tuple[int | None, int | None]:
-        least = None if self.lower is None else math.ceil(self.lower)
-        most = None if self.upper is None else math.floor(self.upper)
-        if least is not None and most is not None and least > most:
+        lowest = None if self.lower is None else math.ceil(self.lower)
+        highest = None if self.upper is None else math.floor(self.upper)
+        if lowest is not None and highest is not None and lowest > highest:
             reject("lower", self.lower, f"leave an integer below upper={self.upper}")
-        return least, most
+        return lowest, highest
 
 
 def _reject_scale_and_delta(names: KeysView[str]) -> None:
@@ -299,9 +299,9 @@ class LaplaceMechanism(_Additive):
         lower: float | None = None,
         upper: float | None = None,
     ) -> None:
-        asked = positive(epsilon=epsilon, sensitivity=sensitivity)
-        scale = calibration.laplace_scale(**asked)
-        self._fix(asked, scale, grid, lower, upper)
+        checked = check_all_positive(epsilon=epsilon, sensitivity=sensitivity)
+        scale = calibration.laplace_scale(**checked)
+        self._set_up(checked, scale, grid, lower, upper)
 
     @property
     def _noise(self) -> Laplace:
@@ -380,9 +380,9 @@ class GaussianMechanism(_Additive):
         lower: float | None = None,
         upper: float | None = None,
     ) -> None:
-        asked = positive(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
-        scale = calibration.gaussian_scale(**asked)
-        self._fix(asked, scale, grid, lower, upper)
+        checked = check_all_positive(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
+        scale = calibration.gaussian_scale(**checked)
+        self._set_up(checked, scale, grid, lower, upper)
 
     @classmethod
     @explain_calls
@@ -408,9 +408,9 @@ class GaussianMechanism(_Additive):
         GaussianMechanism.for_rho(2.0, sensitivity=2.0)
         """
         self = cls.__new__(cls)
-        asked = positive(rho=rho, sensitivity=sensitivity)
-        scale = calibration.gaussian_scale_for_rho(**asked)
-        self._fix(asked, scale, grid, lower, upper)
+        checked = check_all_positive(rho=rho, sensitivity=sensitivity)
+        scale = calibration.gaussian_scale_for_rho(**checked)
+        self._set_up(checked, scale, grid, lower, upper)
         return self
 
     @classmethod
@@ -432,15 +432,15 @@ class GaussianMechanism(_Additive):
         GaussianMechanism.for_scale(3.0, sensitivity=1.0, grid=0.5)
         """
         self = cls.__new__(cls)
-        asked = positive(scale=scale, sensitivity=sensitivity)
-        self._fix(asked, asked["scale"], grid, lower, upper)
+        checked = check_all_positive(scale=scale, sensitivity=sensitivity)
+        self._set_up(checked, checked["scale"], grid, lower, upper)
         return self
 
     @property
     def _maker(self) -> Callable[..., Self]:
-        if "rho" in self._asked:
+        if "rho" in self._arguments:
             return self.for_rho
-        if "scale" in self._asked:
+        if "scale" in self._arguments:
             return self.for_scale
         return type(self)
 
@@ -469,7 +469,7 @@ def _at_most(bound: float, dtype: DType) -> float:
     return float(nearest)
 
 
-def _clamp(value: int, least: int | None, most: int | None) -> int:
-    if least is not None:
-        value = max(value, least)
-    return value if most is None else min(value, most)
+def _clamp(value: int, lower: int | None, upper: int | None) -> int:
+    if lower is not None:
+        value = max(value, lower)
+    return value if upper is None else min(value, upper)

@@ -1,4 +1,7 @@
-"""Compute the scale from epsilon, delta and sensitivity, rounded to the private side."""
+"""Compute the scale from epsilon, delta and sensitivity, rounded up.
+
+Rounding up means that the privacy loss is never larger than claimed.
+"""
 
 import math
 import sys
@@ -13,7 +16,7 @@ from flint import arb
 from dpnoise.core.errors import ArgumentError, check_positive, check_probability, reject
 from dpnoise.core.reference import Ball, ball_of
 
-_MOST_BITS = 2**14
+_MAX_PRECISION: Final = 2**14  # Bits; a comparison that needs more counts as undecided.
 _OUT_OF_REACH: Final = "No finite scale reaches this privacy loss: increase epsilon, delta or rho."
 EXTREME: Final = 2.0**960  # Scales lie between 1/EXTREME and EXTREME, so nothing overflows.
 
@@ -104,11 +107,14 @@ def phi(x: Ball) -> Ball:
     return (-x / Ball(arb(2), x.bits).sqrt()).erfc() / 2
 
 
-def certainly_at_most(ball: Callable[[int], arb], limit: arb) -> bool:
-    """Return whether a number is at most the limit; False if no precision can decide."""
+def certainly_at_most(enclose: Callable[[int], arb], limit: arb) -> bool:
+    """Return True if a number is proven to be at most the limit.
+
+    `enclose(bits)` encloses the number at a precision. Return False if no precision can decide.
+    """
     bits = 128
-    while bits <= _MOST_BITS:
-        number = ball(bits)
+    while bits <= _MAX_PRECISION:
+        number = enclose(bits)
         if number <= limit:
             return True
         if number > limit:
@@ -134,9 +140,9 @@ def quotient_down(numerator: float | Fraction, denominator: float | Fraction) ->
 
 def difference_down(whole: float, part: float) -> float:
     """Return the largest float that is at most whole - part, for 0 < part < whole."""
-    exactly = Fraction(whole) - Fraction(part)
-    nearest = float(exactly)
-    return nearest if nearest <= exactly else math.nextafter(nearest, 0.0)
+    difference = Fraction(whole) - Fraction(part)
+    nearest = float(difference)
+    return nearest if nearest <= difference else math.nextafter(nearest, 0.0)
 
 
 def _quotient(numerator: float | Fraction, denominator: float | Fraction) -> tuple[Fraction, float]:
@@ -158,16 +164,16 @@ def smallest_float(suffices: Callable[[float], bool], most: float = sys.float_in
     Positive floats are ordered like their bit patterns, so the search bisects the patterns.
     """
     low, high = 0, int(np.float64(most).view(np.int64))
-    if not suffices(_float_of(high)):
+    if not suffices(_float_from_bits(high)):
         raise ArgumentError(_OUT_OF_REACH)
     while high - low > 1:
         middle = (low + high) // 2
-        if suffices(_float_of(middle)):
+        if suffices(_float_from_bits(middle)):
             high = middle
         else:
             low = middle
-    return _float_of(high)
+    return _float_from_bits(high)
 
 
-def _float_of(bits: int) -> float:
+def _float_from_bits(bits: int) -> float:
     return float(np.int64(bits).view(np.float64))

@@ -27,7 +27,7 @@ from dpnoise.core.parallel import first_words
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, exact
 from dpnoise.release.containers import Value, release_like
-from dpnoise.release.mechanism import Mechanism, by_name, positive
+from dpnoise.release.mechanism import Mechanism, by_name, check_all_positive
 
 # The largest scale that a mechanism can have. A half of the noise exceeds LARGEST_HALF only if its
 # exponential variate exceeds 2^62 / 2^55 = 128, which has a probability below exp(-128).
@@ -78,7 +78,7 @@ class DiscreteLaplaceMechanism(Mechanism):
 
     @by_name()
     def __init__(self, *, epsilon: float, sensitivity: float, lower: float | None = None) -> None:
-        asked = positive(epsilon=epsilon, sensitivity=sensitivity)
+        asked = check_all_positive(epsilon=epsilon, sensitivity=sensitivity)
         scale = calibration.check_scale(calibration.laplace_scale(**asked))
         if scale > LARGEST_SCALE:
             raise ArgumentError(

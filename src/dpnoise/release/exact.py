@@ -22,7 +22,7 @@ from dpnoise.core.arrays import Floats, Integers, NumPyInteger, check_rounding_m
 from dpnoise.core.entropy import WORD, EntropySource, Key, Words
 from dpnoise.core.errors import ArgumentError
 from dpnoise.core.kernel_table import first_stage, kernel_for_one, second_stage
-from dpnoise.core.parallel import Worker, cores, expand, first_words, run_in_parallel
+from dpnoise.core.parallel import Worker, cores, first_words, run_in_parallel, run_over_key_stream
 from dpnoise.noise.distributions import Distribution, Exponential, Gaussian, Gumbel, Laplace
 
 Rows = Iterator[
@@ -186,39 +186,39 @@ def open_after_first_stage(ratio: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def slots_for(places: int, chunks: int, ratio: float, width: int) -> int:
-    """Return the number of places of a chunk that take the second stage, open or not.
+def slots_for(elements: int, chunks: int, ratio: float, width: int) -> int:
+    """Return the number of elements of a chunk that take the second stage, open or not.
 
-    The probability that more are open, in any chunk of a call, is below 2^-64: among N places, each
-    open with probability p, S or more are open with probability at most (e N p/S)^S.
+    The probability that more are open, in any chunk of a call, is below 2^-64: among N elements,
+    each open with probability p, S or more are open with probability at most (e N p/S)^S.
     """
-    mean = math.e * places * width * open_after_first_stage(ratio)
-    slots = min(places, max(1, math.ceil(mean)))
-    while slots < places and slots * math.log2(slots / mean) < 64 + math.log2(chunks):
+    mean = math.e * elements * width * open_after_first_stage(ratio)
+    slots = min(elements, max(1, math.ceil(mean)))
+    while slots < elements and slots * math.log2(slots / mean) < 64 + math.log2(chunks):
         slots += 1 + slots // 16
-    return min(slots, places)
+    return min(slots, elements)
 
 
 class _SecondStage:
     """The second stage of one thread: the same work for every chunk of the same size."""
 
     def __init__(
-        self, form: AdditiveForm, key: Key, longest: int, chunks: int, ratio: float
+        self, form: AdditiveForm, key: Key, chunk_elements: int, chunks: int, ratio: float
     ) -> None:
         self._form, self._key, self._chunks, self._ratio = form, key, chunks, ratio
         self._read = key.second_words(form.variates)
         self._draw = form.second_stage()
-        self._places = np.empty(longest + 1, dtype=np.int64)
-        self._blocks = np.empty(longest + 1, dtype=np.int64)
-        self._first = np.arange(slots_for(longest, chunks, ratio, form.width))
+        self._slots = np.empty(chunk_elements + 1, dtype=np.int64)
+        self._blocks = np.empty(chunk_elements + 1, dtype=np.int64)
+        self._first = np.arange(slots_for(chunk_elements, chunks, ratio, form.width))
 
     def noise(self, words: Words, start: int, out: Floats) -> tuple[Words, Integers]:
         """Return second-stage noise for every NaN in `out`, padded to a fixed count, with slots."""
         width = self._form.width
         padded = slots_for(-(-out.size // width), self._chunks, self._ratio, width)
-        self._places[:padded] = self._first[:padded]
-        open_count = second_stage.open_places(out, width, padded, self._blocks, self._places)
-        slots = self._places[: max(padded, open_count)]
+        self._slots[:padded] = self._first[:padded]
+        open_count = second_stage.open_places(out, width, padded, self._blocks, self._slots)
+        slots = self._slots[: max(padded, open_count)]
         noise = np.empty((slots.size * width, 4), dtype=np.uint64)
         self._draw(words, self._read(slots + start), slots, noise)
         return noise, slots
@@ -228,8 +228,8 @@ class _SecondStage:
         n, width = self._form.variates, self._form.width
         undecided: list[tuple[int, ReferenceCell]] = []
         for i in np.flatnonzero(np.isnan(out)).tolist():
-            place = i // width
-            rows = rows_from_key(self._key, start + place, words[place * n : (place + 1) * n])
+            element = i // width
+            rows = rows_from_key(self._key, start + element, words[element * n : (element + 1) * n])
             undecided.append(
                 (i, partial(reference.grid_point, self._form.formulas[i % width], rows))
             )
@@ -243,15 +243,17 @@ def release_floats(
     values = _read_only_view(values)
     first, settle = form.first_stage(), second_stage.settle_floats
     out = np.empty(values.shape)
-    places = -(-values.size // form.width)
+    elements = -(-values.size // form.width)
 
-    def prepare(longest: int) -> Worker:
+    def prepare(chunk_elements: int) -> Worker:
         check_rounding_mode()
-        second = _SecondStage(form, key, longest, -(-places // longest), scale / grid)
+        second = _SecondStage(
+            form, key, chunk_elements, -(-elements // chunk_elements), scale / grid
+        )
 
         def work(words: Words, start: int, stop: int) -> None:
-            here = slice(start * form.width, stop * form.width)
-            inside, results = values[here], out[here]
+            span = slice(start * form.width, stop * form.width)
+            inside, results = values[span], out[span]
             first(words, _BITS, inside, scale, grid, results)
             noise, slots = second.noise(words, start, results)
             if settle(noise, slots, form.width, inside, scale, grid, results):
@@ -260,8 +262,8 @@ def release_floats(
 
         return work
 
-    if places:
-        expand(key, form.variates, places, prepare, threads, _CHUNK_WORDS)
+    if elements:
+        run_over_key_stream(key, form.variates, elements, prepare, threads, _CHUNK_WORDS)
     return out
 
 
@@ -273,15 +275,15 @@ def release_cells(
     first, settle = form.first_stage(), second_stage.settle_cells
     out = np.empty(values.shape, dtype=np.int64)
     grid, ratio = float(1 << shift), math.ldexp(scale, -shift)
-    places = -(-values.size // form.width)
+    elements = -(-values.size // form.width)
 
-    def prepare(longest: int) -> Worker:
+    def prepare(chunk_elements: int) -> Worker:
         check_rounding_mode()
-        second = _SecondStage(form, key, longest, -(-places // longest), ratio)
+        second = _SecondStage(form, key, chunk_elements, -(-elements // chunk_elements), ratio)
 
         def work(words: Words, start: int, stop: int) -> None:
-            here = slice(start * form.width, stop * form.width)
-            inside, results = values[here], out[here]
+            span = slice(start * form.width, stop * form.width)
+            inside, results = values[span], out[span]
             points = results.view(np.float64)
             first(words, _BITS, inside, scale, grid, points)
             noise, slots = second.noise(words, start, points)
@@ -294,8 +296,8 @@ def release_cells(
 
         return work
 
-    if places:
-        expand(key, form.variates, places, prepare, threads, _CHUNK_WORDS)
+    if elements:
+        run_over_key_stream(key, form.variates, elements, prepare, threads, _CHUNK_WORDS)
     return out
 
 
@@ -304,8 +306,8 @@ def release_integers(
 ) -> Integers:
     """Return the released values on a grid of 2^shift, which saturate."""
     if shift > _MOST_SHIFT:
-        exactly = reference_integers(form, values.reshape(-1).tolist(), shift, scale, key)
-        saturated = [min(max(point, _INT64.min), _INT64.max) for point in exactly]
+        points = reference_integers(form, values.reshape(-1).tolist(), shift, scale, key)
+        saturated = [min(max(point, _INT64.min), _INT64.max) for point in points]
         return np.array(saturated, dtype=np.int64).reshape(values.shape)
     out = release_cells(form, values, shift, scale, key, threads)
     if shift:
@@ -331,13 +333,13 @@ def release_integers_of_any_size(
 def reference_integers(
     form: ExactForm, values: list[int], shift: int, scale: float, key: Key
 ) -> list[int]:
-    """Release all integers by the reference: on grids coarser than those of the kernels."""
+    """Release integers by the reference implementation, on grids too coarse for the kernels."""
     n, width = form.variates, form.width
     words = first_words(key, -(-len(values) // width) * n)
     released = []
     for i, value in enumerate(values):
-        place = i // width
-        rows = rows_from_key(key, place, words[place * n : (place + 1) * n])
+        element = i // width
+        rows = rows_from_key(key, element, words[element * n : (element + 1) * n])
         formula = form.formulas[i % width]
         released.append(reference.grid_point(formula, rows, value, scale, 2.0**shift) << shift)
     return released
@@ -395,13 +397,13 @@ def release_integer(
 def reference_release(
     form: ExactForm,
     key: Key,
-    place: int,
+    element: int,
     member: int,
     first: Words,
     problem: tuple[float, float, float],
 ) -> float:
-    """Return the reference's release of one number; `problem` is value, scale and grid."""
-    rows = rows_from_key(key, place, first)
+    """Release one number by the reference implementation; `problem` is value, scale and grid."""
+    rows = rows_from_key(key, element, first)
     value, scale, grid = problem
     cell = reference.grid_point(form.formulas[member], rows, value, scale, grid)
     return nearest_float(cell, grid)

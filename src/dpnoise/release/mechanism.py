@@ -45,12 +45,12 @@ class Mechanism:
     """
 
     scale: float
-    _asked: Mapping[str, object]
+    _arguments: Mapping[str, object]
 
-    def _set_attributes(self, asked: Mapping[str, object], **derived: object) -> None:
+    def _set_attributes(self, arguments: Mapping[str, object], **derived: object) -> None:
         """Set all attributes: the arguments, then the derived values, which replace a None."""
         # One by one: after an update of __dict__, Python reads attributes more slowly.
-        for name, value in {**asked, **derived, "_asked": asked}.items():
+        for name, value in {**arguments, **derived, "_arguments": arguments}.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -64,13 +64,13 @@ class Mechanism:
         The other arguments are the same: a given grid is kept, a default grid is chosen again.
         From Python 3.13 on `copy.replace` does the same.
         """
-        strangers = sorted(changes.keys() - self._asked.keys())
+        strangers = sorted(changes.keys() - self._arguments.keys())
         if strangers:
             raise ArgumentTypeError(
-                f"{self._maker.__qualname__} takes {', '.join(self._asked)}, got "
+                f"{self._maker.__qualname__} takes {', '.join(self._arguments)}, got "
                 f"{', '.join(strangers)}. To use other arguments, make a new mechanism."
             )
-        return self._maker(**{**self._asked, **changes})
+        return self._maker(**{**self._arguments, **changes})
 
     __replace__ = replace
 
@@ -80,7 +80,7 @@ class Mechanism:
         shown = [
             # The name `for_rho` already says which number comes first.
             repr(value) if maker.__name__ == f"for_{name}" else f"{name}={value!r}"
-            for name, value in self._asked.items()
+            for name, value in self._arguments.items()
             if value != parameters[name].default
         ]
         name = type(self).__qualname__
@@ -97,10 +97,10 @@ class Mechanism:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mechanism) or type(other) is not type(self):
             return NotImplemented
-        return self._asked == other._asked
+        return self._arguments == other._arguments
 
     def __hash__(self) -> int:
-        return hash((type(self), *self._asked.items()))
+        return hash((type(self), *self._arguments.items()))
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise FrozenInstanceError(f"A mechanism is frozen: make another with replace({name}=...).")
@@ -109,6 +109,6 @@ class Mechanism:
         raise FrozenInstanceError(f"A mechanism is frozen: it keeps its {name}.")
 
 
-def positive(**arguments: object) -> dict[str, float]:
+def check_all_positive(**arguments: object) -> dict[str, float]:
     """Return the arguments by name, after checking that each is a finite float above zero."""
     return {name: check_positive(name, value) for name, value in arguments.items()}

@@ -17,7 +17,7 @@ from dpnoise.core.parallel import first_words
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, exact
 from dpnoise.release.exact import SelectionForm
-from dpnoise.release.mechanism import Mechanism, by_name, positive
+from dpnoise.release.mechanism import Mechanism, by_name, check_all_positive
 
 _NO_BOUND: Final = 2.0**900  # A larger error of a kernel means infinity.
 _ROUND: Final = 2.0**-49  # Exceeds the rounding errors of a noisy score, relative to its parts.
@@ -35,10 +35,10 @@ class _Selection(Mechanism):
 
     @by_name()
     def __init__(self, *, epsilon: float, sensitivity: float, monotonic: bool = False) -> None:
-        loss = positive(epsilon=epsilon, sensitivity=sensitivity)
+        checked = check_all_positive(epsilon=epsilon, sensitivity=sensitivity)
         monotonic = check_flag("monotonic", monotonic)
-        scale = calibration.selection_scale(**loss, monotonic=monotonic)
-        self._set_attributes({**loss, "monotonic": monotonic}, scale=scale)
+        scale = calibration.selection_scale(**checked, monotonic=monotonic)
+        self._set_attributes({**checked, "monotonic": monotonic}, scale=scale)
 
     @scrub_traceback
     def select(
@@ -58,18 +58,17 @@ class _Selection(Mechanism):
         rng
             The `dpnoise.Generator` to draw from; None is a new one.
         """
-        exactly, approximately = _check_scores(scores)
-        offered = (
-            range(len(exactly))
-            if candidates is None
-            else _check_candidates(candidates, len(exactly))
-        )
-        place = _argmax(self._form, approximately, exactly.__getitem__, self.scale, rng)
-        return offered[place]
+        exact_scores, nearest_scores = _check_scores(scores)
+        number = len(exact_scores)
+        choices = range(number) if candidates is None else _check_candidates(candidates, number)
+        index = _argmax(self._form, nearest_scores, exact_scores.__getitem__, self.scale, rng)
+        return choices[index]
 
 
 class NoisyMax(_Selection):
-    """Report noisy max with exponential noise, exactly: epsilon-differential privacy.
+    """The report-noisy-max mechanism with exponential noise, computed exactly.
+
+    It is epsilon-differentially private.
 
     The noise has scale 2 * sensitivity / epsilon. With it the mechanism is permute-and-flip
     (McKenna and Sheldon 2020; Ding and others 2021), which is never worse than the exponential
@@ -107,7 +106,7 @@ class NoisyMax(_Selection):
 
 
 class ExponentialMechanism(_Selection):
-    """The exponential mechanism, exactly, as an argmax with Gumbel noise.
+    """The exponential mechanism, computed exactly, as an argmax with Gumbel noise.
 
     A candidate is selected with probability proportional to exp(epsilon * score / (2 *
     sensitivity)), without the 2 if monotonic. `NoisyMax` is never worse.
@@ -135,39 +134,42 @@ def _check_candidates(candidates: Iterable[object], number: int) -> list[object]
     if isinstance(candidates, AbstractSet | Mapping) or not isinstance(candidates, Iterable):
         kind = type(candidates).__name__
         raise ArgumentTypeError(f"candidates must be a list, in the order of scores, got a {kind}.")
-    offered = list(candidates)
-    if len(offered) != number:
+    choices = list(candidates)
+    if len(choices) != number:
         raise ArgumentError(
-            f"There must be one candidate for each of the {number} scores, got {len(offered)}."
+            f"There must be one candidate for each of the {number} scores, got {len(choices)}."
         )
-    return offered
+    return choices
 
 
 def noisy_argmax(
-    scores: Floats, exactly: Callable[[int], int | Fraction], scale: float, rng: Generator | None
+    nearest_scores: Floats,
+    exact_score: Callable[[int], int | Fraction],
+    scale: float,
+    rng: Generator | None,
 ) -> int:
-    """Select as `NoisyMax` does, by the nearest floats to the scores and, if needed, the scores.
+    """Return the index that `NoisyMax` selects, for scores that are computed when needed.
 
-    `exactly` is called only where the floats leave a choice, which is rare. The work depends on
-    the number of candidates.
+    `nearest_scores` are the nearest floats to the scores. `exact_score(index)` is called only for
+    candidates between which these floats cannot decide, which is rare.
     """
-    return _argmax(exact.EXPONENTIAL, scores, exactly, scale, rng)
+    return _argmax(exact.EXPONENTIAL, nearest_scores, exact_score, scale, rng)
 
 
 def _argmax(
     form: SelectionForm,
-    approximately: Floats,
-    exactly: Callable[[int], float | Fraction],
+    nearest_scores: Floats,
+    exact_score: Callable[[int], float | Fraction],
     scale: float,
     rng: Generator | None,
 ) -> int:
     """Return the index of the largest score + scale * noise, in real arithmetic."""
     check_rounding_mode()
     key = check_generator(rng).source.key()
-    words = first_words(key, len(approximately))
-    leaders = _possible_leaders(form, words, approximately, scale)
+    words = first_words(key, len(nearest_scores))
+    leaders = _possible_leaders(form, words, nearest_scores, scale)
     if len(leaders) > 1:
-        leaders = _refine(form, key, words, leaders, exactly, scale)
+        leaders = _refine(form, key, words, leaders, exact_score, scale)
     return leaders[0]
 
 
@@ -183,13 +185,13 @@ def _check_scores(scores: ArrayLike) -> tuple[list[int | float], Floats]:
     entries = list(scores)
     if not entries or any(isinstance(entry, list | tuple | np.ndarray) for entry in entries):
         raise ArgumentError("scores must be a list of one or more numbers.")
-    exactly = [as_number(entry) for entry in entries]
+    exact_scores = [as_number(entry) for entry in entries]
     try:
-        approximately = np.array([float(score) for score in exactly])
+        nearest_scores = np.array([float(score) for score in exact_scores])
     except OverflowError:
         raise ArgumentError("Every score must be below the largest float.") from None
-    exact.check_finite(approximately)
-    return exactly, approximately
+    exact.check_finite(nearest_scores)
+    return exact_scores, nearest_scores
 
 
 def _possible_leaders(form: SelectionForm, words: Words, scores: Floats, scale: float) -> list[int]:
@@ -214,10 +216,13 @@ def _refine(
     key: Key,
     words: Words,
     leaders: list[int],
-    score: Callable[[int], float | Fraction],
+    exact_score: Callable[[int], float | Fraction],
     scale: float,
 ) -> list[int]:
-    """Compare the possible leaders in the reference, with ever more digits, until one is left."""
+    """Compare the possible leaders at increasing precision, until one is left.
+
+    The reference implementation computes their noise.
+    """
     balls = {
         i: reference.enclosures(form.formula, exact.rows_from_key(key, i, words[i : i + 1]))
         for i in leaders
@@ -227,7 +232,7 @@ def _refine(
         for i in leaders:
             ball = next(balls[i])
             noise = reference.Ball(ball, ball.bits() + _EXPONENT_BITS)
-            total = reference.ball_of(score(i)) + reference.ball_of(scale) * noise
+            total = reference.ball_of(exact_score(i)) + reference.ball_of(scale) * noise
             totals[i] = total.enclosure
         leaders = [i for i in leaders if not any(totals[j] > totals[i] for j in leaders if j != i)]
     return leaders

@@ -137,28 +137,28 @@ def _power(at_least: float, grid: float | None) -> float:
 class PersonChange(NamedTuple):
     """The change that one person can cause in one group, as integers.
 
-    If the person is added or removed, the change is at most `alone` in L1, and so in L2. If another
+    If the person is added or removed, the change is at most `added` in L1, and so in L2. If another
     person replaces them in the same group, it is at most `swapped` in L1, and at most the root of
     `swapped_squared` in L2.
     """
 
-    alone: int
+    added: int
     swapped: int
     swapped_squared: int
 
     @classmethod
-    def of_number(cls, alone: int, swapped: int) -> "PersonChange":
+    def of_number(cls, added: int, swapped: int) -> "PersonChange":
         """Return the change of a single number."""
-        return cls(alone, swapped, swapped * swapped)
+        return cls(added, swapped, swapped * swapped)
 
     @classmethod
-    def of_parts(cls, alone: int) -> "PersonChange":
-        """Return the change of several numbers that no person can lower.
+    def of_sums(cls, added: int) -> "PersonChange":
+        """Return the change of several sums that no person can lower.
 
         If one person replaces another, their contributions add up. Vectors a and b without negative
         numbers have |a - b|^2 <= |a|^2 + |b|^2.
         """
-        return cls(alone, 2 * alone, 2 * alone * alone)
+        return cls(added, 2 * added, 2 * added * added)
 
 
 @dataclass(frozen=True)
@@ -180,34 +180,34 @@ class ContributionBounds:
     def l1(self, change: PersonChange) -> float:
         """Return the L1 sensitivity of all groups together, rounded up."""
         if not self.replace:
-            return float_up(Fraction(self.groups * change.alone))
+            return float_up(Fraction(self.groups * change.added))
         changes = (
-            both * change.swapped + 2 * (self.groups - both) * change.alone
-            for both in self._in_both
+            both * change.swapped + 2 * (self.groups - both) * change.added
+            for both in self._shared_groups
         )
         return float_up(Fraction(max(changes)))
 
     def l2(self, change: PersonChange) -> float:
         """Return the L2 sensitivity of all groups together, rounded up."""
-        alone = change.alone * change.alone
+        added_squared = change.added * change.added
         if not self.replace:
-            return root_up(self.groups * alone)
+            return root_up(self.groups * added_squared)
         changes = (
-            both * change.swapped_squared + 2 * (self.groups - both) * alone
-            for both in self._in_both
+            both * change.swapped_squared + 2 * (self.groups - both) * added_squared
+            for both in self._shared_groups
         )
         return root_up(max(changes))
 
-    def part_of_selection(self, epsilon: float) -> float:
-        """Return the epsilon of one row in a group where one person may cost `epsilon`.
+    def row_epsilon(self, epsilon: float) -> float:
+        """Return the epsilon that one row may cost in a group, if one person may cost `epsilon`.
 
         All rows of a person move a score together, twice as far if another person replaces them.
         """
         return quotient_down(epsilon, self.rows * (2 if self.replace else 1))
 
     @property
-    def _in_both(self) -> tuple[int, int]:
-        """The least and the most groups that a person can share with their replacement."""
+    def _shared_groups(self) -> tuple[int, int]:
+        """The smallest and largest number of groups that a person shares with their replacement."""
         return max(0, 2 * self.groups - self.all_groups), self.groups
 
 

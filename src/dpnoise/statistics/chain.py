@@ -42,7 +42,7 @@ class Chain:
 
 def head_of(line: Line) -> str:
     """Return the hash of a line, which depends on all lines before it."""
-    return hashlib.sha256(strict_json.canonical(line).encode()).hexdigest()
+    return hashlib.sha256(strict_json.canonical_line(line).encode()).hexdigest()
 
 
 def create(path: Path, first: Line) -> str:
@@ -181,7 +181,7 @@ def _parse_line(text: bytes, before: str) -> Line | None:
         if not isinstance(line, dict):
             return None
         content = {name: part for name, part in line.items() if name != "head"}
-        canonical = strict_json.canonical({**content, "head": head_of(content)})
+        canonical = strict_json.canonical_line({**content, "head": head_of(content)})
     except (ValueError, RecursionError):
         return None
     return line if canonical.encode() == text and line.get("before") == before else None
@@ -195,7 +195,7 @@ def _append(descriptor: int, path: Path, line: Line) -> str:
     """
     line = {**line, "id": secrets.token_hex(16)}  # Two ledgers never have the same head.
     head = head_of(line)
-    text = strict_json.canonical({**line, "head": head}).encode() + b"\n"
+    text = strict_json.canonical_line({**line, "head": head}).encode() + b"\n"
     with _system_errors(path, "written"), _folder(path) as folder:
         start = os.lseek(descriptor, 0, os.SEEK_END)
         remaining = memoryview(text)

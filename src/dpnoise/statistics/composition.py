@@ -148,7 +148,7 @@ def compose(losses: Sequence[Loss], delta: float = 0.0, *, aside: float = 0.0) -
     if not losses:
         raise ArgumentError("There must be at least one loss.")
     composition_delta, discovery_delta = (
-        Fraction(check_probability(name, value, ends=True))
+        Fraction(check_probability(name, value, include_ends=True))
         for name, value in (("delta", delta), ("aside", aside))
     )
     total_delta = composition_delta + discovery_delta

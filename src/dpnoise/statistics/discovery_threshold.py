@@ -2,8 +2,8 @@
 
 Two data sets differ in one person, who may be the only member of some groups. The other data set
 does not have these groups, so showing one reveals the person. A group is shown if its released
-number of persons, each counted once, is at least T. A person is the only member of at most
-`max_groups` groups. T limits the probability that any of these is shown to delta:
+number of persons, each counted once, is at candidate T. A person is the only member of at most
+`max_groups` groups. T is chosen so that any of them is shown with probability at most delta:
 
     p = P(1 + noise >= T),    1 - (1 - p)^max_groups <= delta
 
@@ -42,7 +42,8 @@ def threshold(mechanism: AdditiveMechanism, max_groups: int, delta: float) -> in
     max_groups
         The largest number of groups that a person can be in.
     delta
-        The probability that a group with a single person is shown, between 0 and 1; 1e-6 is common.
+        The largest probability that any group with only one person is shown, between 0 and 1; 1e-6
+        is common.
 
     Returns
     -------
@@ -66,56 +67,72 @@ def threshold(mechanism: AdditiveMechanism, max_groups: int, delta: float) -> in
     max_groups = check_integer("max_groups", max_groups, least=1)
     limit = ball_of(check_delta(delta))
 
-    def suffices(least: int) -> bool:
-        return certainly_at_most(lambda bits: _chance(mechanism, least, max_groups, bits), limit)
+    def suffices(candidate: int) -> bool:
+        return certainly_at_most(
+            lambda bits: _any_shown_probability(mechanism, candidate, max_groups, bits), limit
+        )
 
     step = _step(mechanism)
     smallest = step * _smallest_integer(lambda steps: suffices(steps * step), _LARGEST // step)
     lower = mechanism.lower
-    return smallest if lower is None or lower < smallest else int(lower // step + 1) * step
+    if lower is None or lower < smallest:
+        return smallest
+    # Clamping lifts every count to `lower`, so the threshold must be above it.
+    return int(lower // step + 1) * step
 
 
-def _chance(mechanism: AdditiveMechanism, least: int, max_groups: int, bits: int) -> arb:
-    """Enclose 1 - (1 - p)^max_groups."""
-    p = _single_probability(mechanism, least, bits)
+def _any_shown_probability(
+    mechanism: AdditiveMechanism, candidate: int, max_groups: int, bits: int
+) -> arb:
+    """Enclose the probability that any of `max_groups` groups with one person is shown.
+
+    It is 1 - (1 - p)^max_groups.
+    """
+    p = _single_probability(mechanism, candidate, bits)
     return (1 - (max_groups * (1 - p).log()).exp()).enclosure
 
 
 @singledispatch
-def _single_probability(mechanism: object, least: int, bits: int) -> Ball:
-    """Enclose P(1 + noise >= least). `least` is a multiple of the grid of released integers."""
-    del least, bits
+def _single_probability(mechanism: object, candidate: int, bits: int) -> Ball:
+    """Enclose p = P(1 + noise >= candidate), after rounding to the grid of released integers.
+
+    The candidate threshold is a multiple of that grid.
+    """
+    del candidate, bits
     raise ArgumentTypeError(
         f"The mechanism must add noise to counts, got a {type(mechanism).__name__}."
     )
 
 
 @_single_probability.register
-def _(mechanism: DiscreteLaplaceMechanism, least: int, bits: int) -> Ball:
-    """P(X >= k) = a^k/(1 + a) for k >= 0, with a = exp(-1/scale) and k = least - 1."""
+def _(mechanism: DiscreteLaplaceMechanism, candidate: int, bits: int) -> Ball:
+    """P(X >= k) = a^k/(1 + a) for k >= 0, with a = exp(-1/scale) and k = candidate - 1."""
     rate = _ball(-1, bits) / _ball(mechanism.scale, bits)
-    return ((least - 1) * rate).exp() / (1 + rate.exp())
+    return ((candidate - 1) * rate).exp() / (1 + rate.exp())
 
 
 @_single_probability.register
-def _(mechanism: LaplaceMechanism, least: int, bits: int) -> Ball:
+def _(mechanism: LaplaceMechanism, candidate: int, bits: int) -> Ball:
     """P(Z >= z) = exp(-z)/2 for z >= 0, and 1 - exp(z)/2 below."""
-    distance = _distance(mechanism, least)
+    distance = _distance(mechanism, candidate)
     z = _ball(abs(distance), bits) / _ball(mechanism.scale, bits)
     tail = (-z).exp() / 2
     return tail if distance >= 0 else 1 - tail
 
 
 @_single_probability.register
-def _(mechanism: GaussianMechanism, least: int, bits: int) -> Ball:
+def _(mechanism: GaussianMechanism, candidate: int, bits: int) -> Ball:
     """P(Z >= z) = erfc(z/sqrt 2)/2."""
-    z = _ball(_distance(mechanism, least), bits) / _ball(mechanism.scale, bits)
+    z = _ball(_distance(mechanism, candidate), bits) / _ball(mechanism.scale, bits)
     return (z / Ball(arb(2), bits).sqrt()).erfc() / 2
 
 
-def _distance(mechanism: LaplaceMechanism | GaussianMechanism, least: int) -> Fraction:
-    """Return the smallest noise on 1 that rounds to `least` or more, half a step below it."""
-    return least - Fraction(_step(mechanism), 2) - 1
+def _distance(mechanism: LaplaceMechanism | GaussianMechanism, candidate: int) -> Fraction:
+    """Return the smallest noise that lifts a count of 1 to the candidate after rounding.
+
+    A sum half a step of the grid below the candidate still rounds up to it.
+    """
+    return candidate - Fraction(_step(mechanism), 2) - 1
 
 
 def _step(mechanism: AdditiveMechanism) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypedDict, Unpack, cast
 
 import numpy as np
 
-from dpnoise.core.arrays import Array, Floats, as_number, plain, to_float64
+from dpnoise.core.arrays import Array, Floats, as_number, as_plain_array, to_float64
 from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -774,7 +774,7 @@ def chunks_of(values: Column) -> Iterator[Floats]:
     if array.dtype.kind not in "iufb" or array.dtype.itemsize > _MAX_ITEM_BYTES or array.ndim != 1:
         raise _not_a_column(values, array)
     for start in range(0, array.size, _CHUNK_ROWS):
-        yield to_float64(plain(array[start : start + _CHUNK_ROWS]))
+        yield to_float64(as_plain_array(array[start : start + _CHUNK_ROWS]))
 
 
 def _not_a_column(values: object, array: Array | None = None) -> ArgumentTypeError:

@@ -14,7 +14,7 @@ from dpnoise.core.errors import (
     short_repr,
     unknown_name_error,
 )
-from dpnoise.statistics.engines.description import Files, source_of
+from dpnoise.statistics.engines.description import Files, parse_source
 from dpnoise.statistics.questions import Question
 from dpnoise.statistics.requests import Request
 
@@ -93,7 +93,7 @@ def load_request(
         reason = str(error) if is_toml_error else "it is not UTF-8 text"
         raise ArgumentError(f"{path} is not TOML: {reason}.") from None
     try:
-        source = source_of(settings.pop("source", None), path.parent)
+        source = parse_source(settings.pop("source", None), path.parent)
         if isinstance(source, Files) and "delimiter" in settings:
             raise ArgumentError("Write the delimiter where the rest of the source is: [source].")
         ledger = settings.pop("ledger", None)

@@ -1,4 +1,7 @@
-"""Publish the statistics of a request, in one pass over the rows, as a table."""
+"""Publish the statistics of a request as a table.
+
+This takes one pass over the rows, and more passes if groups are discovered.
+"""
 
 import datetime as dt
 import re
@@ -24,7 +27,7 @@ from dpnoise.statistics.plan import Key
 from dpnoise.statistics.queries import Query
 from dpnoise.statistics.report import quote_blanks
 from dpnoise.statistics.requests import Discovery, Groups, PlanKey, Question, Request, key_for_json
-from dpnoise.statistics.results import SMALL_TABLE, Release
+from dpnoise.statistics.results import NO_INFORMATION, SMALL_TABLE, Release
 
 Progress = Callable[[float], object]
 
@@ -82,6 +85,8 @@ class Table:
         The discovered groups, by column.
     ledger
         The name, the head and the remaining budget of the ledger that paid; None without a ledger.
+    source
+        The names of the files without their folders, the table, or the kind of frame.
 
     Examples
     --------
@@ -96,6 +101,7 @@ class Table:
     date: str = field(default_factory=utc_time)
     found: Mapping[str, Keys] = field(default_factory=dict)
     ledger: Data | None = None
+    source: str | None = None
 
     def __iter__(self) -> Iterator[Published]:
         return iter(self.published)
@@ -112,7 +118,7 @@ class Table:
     def _shown(self) -> tuple[list[list[str]], int, list[str]]:
         """Return titles and rows of text, how many of their columns are numbers, and notes."""
         rows, request = self.rows(), self.request
-        labels = self.titles()[: -len(_NUMBERS)]
+        labels = [*map(_title, request.grouped), *_TEXTS]
         labels = [name for name in labels if any(row[name] is not None for row in rows)]
         numbers = [number for published in self for number in published.release.numbers()]
         titles = ["published", "within"]
@@ -136,7 +142,7 @@ class Table:
 
     def titles(self) -> list[str]:
         """Return the names of the columns of `rows`."""
-        return [*map(_title, self.request.grouped), *_TEXTS, *_NUMBERS]
+        return [*map(_title, self.request.grouped), *_TEXTS, *_NUMBERS, _NOTE]
 
     def rows(self) -> list[Row]:
         """Return one row for each number: its groups, its statistic, its value and its margins."""
@@ -148,7 +154,8 @@ class Table:
         pa = import_extra("pyarrow", "files")
         rows = self.rows()
         columns = {name: [row[name] for row in rows] for name in self.titles()}
-        kinds = {name: pa.float64() for name in _NUMBERS} | dict.fromkeys(_TEXTS, pa.string())
+        texts = dict.fromkeys((*_TEXTS, _NOTE), pa.string())
+        kinds = {name: pa.float64() for name in _NUMBERS} | texts
         arrays = {
             name: pa.array(entries, kinds[name]) if name in kinds else _group_array(pa, entries)
             for name, entries in columns.items()
@@ -166,9 +173,10 @@ class Table:
     def record(self) -> Row:
         """Return a record of the release for JSON, without data except released numbers."""
         return {
-            "format": 3,
+            "format": 4,
             "dpnoise": version("dpnoise"),
             "date": self.date,
+            "source": self.source,
             "privacy_unit": self.request.privacy_unit,
             "neighbours": f"differ by {self.request.neighbours_in_words}",
             "privacy": self.request.cost().floats(),
@@ -221,11 +229,14 @@ def _group_array(pa: ModuleType, keys: list[Key | None]) -> Frame:
 
 _NUMBERS = ("value", "margin", "joint_margin", "low", "high", "confidence", "epsilon", "rho")
 _TEXTS = ("column", "statistic")
+_NOTE = "note"  # Marks numbers without information.
 
 
 def _title(group_column: str) -> str:
     """Return the title of a column of groups, distinct from all other titles of a table."""
-    return f"{group_column} (group)" if group_column in {*_TEXTS, *_NUMBERS} else group_column
+    return (
+        f"{group_column} (group)" if group_column in {*_TEXTS, *_NUMBERS, _NOTE} else group_column
+    )
 
 
 def _rows(published: Published, by: Sequence[str]) -> Iterator[Row]:
@@ -242,6 +253,7 @@ def _rows(published: Published, by: Sequence[str]) -> Iterator[Row]:
             **{_title(name): keys.get(name) for name in by},
             **dict(zip(_TEXTS, (published.column, statistic), strict=True)),
             **dict(zip(_NUMBERS, numbers, strict=True)),
+            _NOTE: NO_INFORMATION if number.no_information else None,
         }
 
 
@@ -341,7 +353,9 @@ def publish(  # Most of its lines are documentation.
         return query.release(answer, request.confidence, rng)
 
     published = _publish_all(request, groups, release)
-    table = Table(request, published, found=discovered, ledger=charge.summary)
+    table = Table(
+        request, published, found=discovered, ledger=charge.summary, source=_source_name(source)
+    )
     charge.note_record(table.record())
     return table
 
@@ -358,7 +372,10 @@ def _check_request(source: object, request: object) -> None:
 
 
 def _open_source(source: object, request: Request) -> object:
-    """Return `Files` for the name of a file, and any other source unchanged."""
+    """Wrap a path in `Files`, and return any other source unchanged.
+
+    Raise if groups must be discovered in the standard input, which can be read only once.
+    """
     if isinstance(source, Path | str):
         source = engines.Files(source, delimiter=request.delimiter)
     if request.discovered and isinstance(source, engines.Files) and source.is_standard_input:
@@ -367,6 +384,14 @@ def _open_source(source: object, request: Request) -> object:
             "Write it to a file, or declare the groups."
         )
     return source
+
+
+def _source_name(source: object) -> str:
+    """Return the name of some files, or the kind of frame, such as "pandas DataFrame"."""
+    if isinstance(source, engines.Files):
+        return source.source_name
+    kind = type(source)
+    return f"{kind.__module__.partition('.')[0].lstrip('_')} {kind.__name__}"
 
 
 def _discover(
@@ -378,20 +403,21 @@ def _discover(
 ) -> dict[str, Keys]:
     """Return the groups whose noisy number of persons reaches the threshold, by column.
 
-    Other errors in the data are raised before the ledger is charged and noise is drawn.
+    Every error in the data is raised before the ledger is charged and noise is drawn.
     """
     *counting, checking = passes
     counts = []
     for discovery, progress in zip(request.discoveries(), counting, strict=True):
         text = request.text_columns
-        holders = engines.count_persons_by_group(
+        person_counts = engines.count_persons_by_group(
             source, discovery.column, discovery.unit, text=text, progress=progress
         )
-        counts.append((discovery, holders))
+        counts.append((discovery, person_counts))
     engines.tally_all(source, request.checks(), progress=checking)
     charge.pay()
     ranked = {
-        discovery.column: _rank_groups(discovery, holders, rng) for discovery, holders in counts
+        discovery.column: _rank_groups(discovery, person_counts, rng)
+        for discovery, person_counts in counts
     }
     return _limit_groups(request, ranked)
 
@@ -405,40 +431,43 @@ def _passes(progress: Progress, number: int) -> list[Progress]:
     return [for_pass(index) for index in range(number)]
 
 
-def _rank_groups(discovery: Discovery, holders: engines.PersonCounts, rng: Generator) -> list[str]:
+def _rank_groups(
+    discovery: Discovery, person_counts: engines.PersonCounts, rng: Generator
+) -> list[str]:
     """Return the groups that reach the threshold, those with the largest noisy numbers first."""
-    if not holders.keys:
+    if not person_counts.keys:
         return []
-    noisy = discovery.noise.release(holders.persons, rng).tolist()
+    noisy = discovery.noise.release(person_counts.persons, rng).tolist()
     ranked = sorted(
         (-number, _label_order(key), key)
-        for number, key in zip(noisy, holders.keys, strict=True)
+        for number, key in zip(noisy, person_counts.keys, strict=True)
         if number >= discovery.threshold
     )
     return [key for *_, key in ranked]
 
 
 def _limit_groups(request: Request, ranked: Mapping[str, list[str]]) -> dict[str, Keys]:
-    """Return the groups of each column in order, without the smallest if there are too many.
+    """Return the groups of each column in order: the largest, as many as the plans allow.
 
-    The ledger is already charged, so an error would waste budget. Which groups are left out depends
-    only on noisy numbers.
+    The limit is the same for every column. The ledger is already charged, so an error would waste
+    budget. Which groups are left out depends only on noisy numbers.
     """
 
-    def first(number: int) -> dict[str, Keys]:
+    def keep_largest(number: int) -> dict[str, Keys]:
         return {
             column: (*sorted(keys[:number], key=_label_order),) for column, keys in ranked.items()
         }
 
     def is_too_many(number: int) -> bool:
         try:
-            request.check_plans({**request.groups, **first(number)})
+            request.check_plans({**request.groups, **keep_largest(number)})
         except ArgumentError:
             return True
         return False
 
     numbers = range(1, max(map(len, ranked.values())) + 1)
-    return first(bisect_left(numbers, 1, key=is_too_many))
+    # bisect_left returns how many of the numbers 1, 2, ... are not too many; True equals 1.
+    return keep_largest(bisect_left(numbers, 1, key=is_too_many))
 
 
 def _label_order(label: str) -> tuple[bool, int, str]:
@@ -448,7 +477,7 @@ def _label_order(label: str) -> tuple[bool, int, str]:
 
 
 def rehearsal(request: Request) -> Table:
-    """Return the table of `publish` with zeros for numbers, without data or noise."""
+    """Return the table of `publish` with zeros for numbers and 1 for margins, without data."""
 
     def zeros(question: Question, query: Query) -> list[Release]:
         labels = getattr(query, "labels", ())
@@ -468,7 +497,11 @@ def rehearsal(request: Request) -> Table:
 def _publish_all(
     request: Request, groups: Groups, release: Callable[[Question, Query], list[Release]]
 ) -> tuple[Published, ...]:
-    """Return the releases of all questions: all statistics of a group, then the next group."""
+    """Make the releases of all questions, and arrange them by group.
+
+    All statistics of a group come first, then those of the next group. `release` makes the
+    releases of one statistic, for all groups.
+    """
     published: list[Published] = []
     prepared = iter(request.prepare(groups))
     for question in request.publish:

@@ -66,6 +66,15 @@ class _AdditiveStatistic(_NoisyStatistic):
         all_margins = "" if joint is None else f"; all {number:,} within {format_margin(joint)}"
         return f"within {format_margin(single)}{all_margins}"
 
+    def expected_margin(self, rows: int, confidence: float) -> float:
+        """Return the margin for a number of rows, on which it does not depend."""
+        del rows
+        return self.error(confidence)
+
+    def possible_range(self, rows: int) -> float:
+        """Return how far the exact numbers of this many rows may be apart."""
+        return rows
+
     def _value(self, released: int) -> float:
         return released
 
@@ -144,7 +153,7 @@ class Histogram(_AdditiveStatistic):
         edge_texts = [f"{edge:,.12g}" for edge in self.edges]
         self.labels = tuple(f"{low} to {high}" for low, high in pairwise(edge_texts))
         self.losses = (as_loss(epsilon),)
-        change, lower = PersonChange.of_parts(contribution.rows), 0 if clamp else None
+        change, lower = PersonChange.of_sums(contribution.rows), 0 if clamp else None
         self.noise = WholeNoise.of(self.losses[0], contribution, change, counts=True, lower=lower)
 
     @property
@@ -176,7 +185,7 @@ class _BoundedStatistic(_NoisyStatistic):
         self._grid = self.bounds.grid
         self.losses = (as_loss(epsilon),)
         change = self._person_change(contribution.rows)
-        self.sensitivity = change.alone
+        self.sensitivity = change.added
         self.noise = WholeNoise.of(self.losses[0], contribution, change)
         width = self.bounds.upper - self.bounds.lower
         scale = self.mechanism.scale * (width**2 if self._squares else self.bounds.grid)
@@ -205,6 +214,10 @@ class Sum(_BoundedStatistic, _AdditiveStatistic):
     def _value(self, released: int) -> float:
         return exact.nearest_float(released, self.bounds.grid)
 
+    def possible_range(self, rows: int) -> float:
+        """Return how far the exact sums of this many rows may be apart."""
+        return rows * self.bounds.width * self.bounds.grid
+
     def error(self, confidence: float) -> float:
         """Return the margin of each single number."""
         return self.noise.error(confidence) * self.bounds.grid
@@ -215,30 +228,34 @@ class Sum(_BoundedStatistic, _AdditiveStatistic):
 
 
 class _Moments(_BoundedStatistic):
-    """Base class of mean and variance: sums of parts that add up to one number for every row.
+    """Base class of mean and variance, which are computed from two or three noisy sums.
 
-    One row therefore moves all sums together by that number (in L1). Each sum is released with the
-    whole epsilon: there is nothing to split.
+    What one row adds to the sums adds up to the same number for every row. So one row moves all
+    sums together by that number (in L1), and each sum is released with the whole epsilon.
     """
 
     _words: str  # The sums that get the noise, in words.
-    _at_once: int  # The number of parts that must be within their error for the margin to hold.
+    _at_once: int  # The number of sums that must be within their error for the margin to hold.
 
-    def parts_of(self, count: _Whole, total: _Whole, squares: _Whole) -> tuple[_Whole, ...]:
+    def sums_of(self, count: _Whole, total: _Whole, squares: _Whole) -> tuple[_Whole, ...]:
         raise NotImplementedError
 
-    def from_parts(self, parts: Sequence[int]) -> float:
+    def from_sums(self, sums: Sequence[int]) -> float:
         raise NotImplementedError
 
-    def margin(self, parts: Sequence[int], error: float) -> float:
+    def margin(self, sums: Sequence[int], error: float) -> float:
+        raise NotImplementedError
+
+    def _possible(self) -> tuple[float, float]:
+        """Return the least and the largest number that the bounds allow."""
         raise NotImplementedError
 
     def release(self, answer: SumAnswer, confidence: float, rng: Generator | None) -> list[Release]:
         """Publish the statistic of each group."""
-        flat = (answer.count, answer.total, answer.squares)
-        sums = [None if part is None else part.reshape(-1) for part in flat]
-        exact_parts = np.stack(self.parts_of(*sums), axis=-1)
-        groups = len(exact_parts)
+        answers = (answer.count, answer.total, answer.squares)
+        flat = [None if numbers is None else numbers.reshape(-1) for numbers in answers]
+        exact_sums = np.stack(self.sums_of(*flat), axis=-1)
+        groups = len(exact_sums)
         error, joint = (
             self.noise.error(single_confidence(confidence, self._at_once * number))
             for number in (1, groups)
@@ -246,25 +263,42 @@ class _Moments(_BoundedStatistic):
         words = f"{self.noise.words}, on {self._words}, scale {self.mechanism.scale:.17g} grids"
         return [
             Release(
-                self.name, self.from_parts(row), self.epsilon, None, self.margin(row, error),
+                self.name, self.from_sums(row), self.epsilon, None, self.margin(row, error),
                 confidence, joint_error=None if groups == 1 else self.margin(row, joint),
                 mechanism=words, grid=self.bounds.grid, rho=self.rho,
+                no_information=self._says_nothing(row, error),
             )
-            for row in self.noise.release(exact_parts, rng).tolist()
+            for row in self.noise.release(exact_sums, rng).tolist()
         ]  # fmt: skip
+
+    def _says_nothing(self, sums: Sequence[int], error: float) -> bool:
+        """Return whether the margin covers every number that the bounds allow."""
+        value, margin = self.from_sums(sums), self.margin(sums, error)
+        low, high = self._possible()
+        return value - margin <= low and value + margin >= high
 
     def describe_margins(self, confidence: float, groups: int) -> str:
         """Describe the margins in words, for three numbers of rows in a group."""
         del groups  # The margin of a group does not depend on the others.
-        error = self.noise.error(single_confidence(confidence, self._at_once))
         margins = ", ".join(
-            f"{format_margin(self.margin(self._typical(rows), error))} of {rows:,} rows"
+            f"{format_margin(self.expected_margin(rows, confidence))} of {rows:,} rows"
             for rows in (100, 10_000, 1_000_000)
         )
         return f"within {margins}"
 
+    def expected_margin(self, rows: int, confidence: float) -> float:
+        """Return the margin for a number of rows with evenly spread values."""
+        error = self.noise.error(single_confidence(confidence, self._at_once))
+        return self.margin(self._typical(rows), error)
+
+    def possible_range(self, rows: int) -> float:
+        """Return how far the numbers that the bounds allow are apart."""
+        del rows
+        low, high = self._possible()
+        return high - low
+
     def _typical(self, rows: int) -> list[int]:
-        """Return the parts of evenly spread values, as an example for the margins."""
+        """Return the sums of evenly spread values, as an example for the margins."""
         raise NotImplementedError
 
 
@@ -281,13 +315,16 @@ class Mean(_Moments):
     _words = "the sums of the distances to both bounds"
 
     def _person_change(self, rows: int) -> PersonChange:
-        return PersonChange.of_parts(rows * self.bounds.width)
+        return PersonChange.of_sums(rows * self.bounds.width)
+
+    def _possible(self) -> tuple[float, float]:
+        return self.bounds.least * self.bounds.grid, self.bounds.most * self.bounds.grid
 
     def _typical(self, rows: int) -> list[int]:
         half = rows * self.bounds.width // 2
         return [half, half]
 
-    def parts_of(self, count: _Whole, total: _Whole, squares: _Whole = None) -> tuple[_Whole, ...]:
+    def sums_of(self, count: _Whole, total: _Whole, squares: _Whole = None) -> tuple[_Whole, ...]:
         """Return A and B."""
         del squares
         least, most = self.bounds.least, self.bounds.most
@@ -295,21 +332,21 @@ class Mean(_Moments):
             count = count.astype(total.dtype)  # In int64 the product with a bound could overflow.
         return total - least * count, most * count - total
 
-    def from_parts(self, parts: Sequence[int]) -> float:
+    def from_sums(self, sums: Sequence[int]) -> float:
         """Return the mean; halfway between the bounds if the noisy sums are not positive."""
-        whole = sum(parts)
-        above = Fraction(min(max(parts[0], 0), whole), whole) if whole > 0 else Fraction(1, 2)
+        total = sum(sums)
+        above = Fraction(min(max(sums[0], 0), total), total) if total > 0 else Fraction(1, 2)
         mean = self.bounds.least + above * (self.bounds.most - self.bounds.least)
         return float(mean * Fraction(self.bounds.grid))
 
-    def margin(self, parts: Sequence[int], error: float) -> float:
+    def margin(self, sums: Sequence[int], error: float) -> float:
         """Return the margin of the mean, if `error` bounds the noise a of A.
 
         B has noise b. The error of the mean is (u - l)(a B - b A)/(A + B) over the noisy A + B. The
         fraction is a weighted mean of a and -b. For symmetric log-concave laws it exceeds `error`
         no more often than a does (Proschan 1965). The rounding of values adds half a grid.
         """
-        width, total = self.bounds.width, float(sum(parts))
+        width, total = self.bounds.width, float(sum(sums))
         relative_error = min(error / total, 1.0) if total > 0 else 1.0
         return (width * relative_error + 0.5) * self.bounds.grid
 
@@ -331,17 +368,20 @@ class Variance(_Moments):
 
     def _person_change(self, rows: int) -> PersonChange:
         whole = rows * self.bounds.width**2
-        return PersonChange.of_parts((whole >> self._shift) + 1 + 3 if self._shift else whole)
+        return PersonChange.of_sums((whole >> self._shift) + 1 + 3 if self._shift else whole)
 
     @property
     def _shift(self) -> int:
         """The number of bits by which the sums are rounded down."""
         return max(0, (self.bounds.width**2).bit_length() - _SURE_BITS)
 
+    def _possible(self) -> tuple[float, float]:
+        return 0.0, self._in_units(0.25)
+
     def _typical(self, rows: int) -> list[int]:
         return [rows * (self.bounds.width**2 >> self._shift) // 3] * 3
 
-    def parts_of(self, count: _Whole, total: _Whole, squares: _Whole) -> tuple[_Whole, ...]:
+    def sums_of(self, count: _Whole, total: _Whole, squares: _Whole) -> tuple[_Whole, ...]:
         """Return the three sums, in units of 2^shift."""
         least, most = self.bounds.least, self.bounds.most
         count, total, squares = (_to_python_integers(sums) for sums in (count, total, squares))
@@ -350,32 +390,34 @@ class Variance(_Moments):
         above = squares - 2 * least * total + least * least * count
         return tuple(_to_int64(part >> self._shift) for part in (below, both, above))
 
-    def from_parts(self, parts: Sequence[int]) -> float:
+    def from_sums(self, sums: Sequence[int]) -> float:
         """Return the variance; 0 if the noisy sums are not positive."""
-        b0, b1, b2 = (max(part, 0) for part in parts)
-        whole = b0 + b1 + b2 or 1
-        variance = float(Fraction(4 * b0 * b2 - b1 * b1, 4 * whole * whole))
+        b0, b1, b2 = (max(noisy, 0) for noisy in sums)
+        total = b0 + b1 + b2 or 1
+        variance = float(Fraction(4 * b0 * b2 - b1 * b1, 4 * total * total))
         return self._in_units(min(max(variance, 0.0), 0.25))
 
-    def margin(self, parts: Sequence[int], error: float) -> float:
+    def margin(self, sums: Sequence[int], error: float) -> float:
         """Return the margin of the variance, if `error` bounds the noise of each sum.
 
         By Taylor's theorem it is at most error * (|g0| + |g1| + |g2|) + 3.25 (3 error/T)^2. Here g
         is the gradient and T the least possible sum of all three: see docs/publishing.md.
         """
-        b0, b1, b2 = (float(max(part, 0)) for part in parts)
-        whole = b0 + b1 + b2
-        least = whole - 3 * error
-        if least <= 0:
+        b0, b1, b2 = (float(max(noisy, 0)) for noisy in sums)
+        total = b0 + b1 + b2
+        smallest_total = total - 3 * error
+        if smallest_total <= 0:
             return self._in_units(0.25)
-        common = 2 * (b0 * b2 - b1 * b1 / 4) / whole
+        common = 2 * (b0 * b2 - b1 * b1 / 4) / total
         slopes = (abs(b2 - common), abs(b1 / 2 + common), abs(b0 - common))
-        first_order = sum(slopes) / whole**2 * error
-        return self._in_units(min(first_order + _CURVATURE * (3 * error / least) ** 2, 0.25))
+        first_order = sum(slopes) / total**2 * error
+        second_order = _CURVATURE * (3 * error / smallest_total) ** 2
+        return self._in_units(min(first_order + second_order, 0.25))
 
-    def _in_units(self, part: float) -> float:
+    def _in_units(self, squared_widths: float) -> float:
+        """Return a variance, given in squared widths of the bounds, in squared units of values."""
         width = self.bounds.width * self.bounds.grid
-        return part * width * width
+        return squared_widths * width * width
 
 
 class Deviation(Variance):
@@ -383,13 +425,16 @@ class Deviation(Variance):
 
     name = "std"
 
-    def from_parts(self, parts: Sequence[int]) -> float:
-        """Return the root of the variance."""
-        return math.sqrt(super().from_parts(parts))
+    def _possible(self) -> tuple[float, float]:
+        return 0.0, math.sqrt(self._in_units(0.25))
 
-    def margin(self, parts: Sequence[int], error: float) -> float:
+    def from_sums(self, sums: Sequence[int]) -> float:
+        """Return the root of the variance."""
+        return math.sqrt(super().from_sums(sums))
+
+    def margin(self, sums: Sequence[int], error: float) -> float:
         """Return the margin of the root, the larger of its two sides."""
-        root, margin = self.from_parts(parts), super().margin(parts, error)
+        root, margin = self.from_sums(sums), super().margin(sums, error)
         below = root - math.sqrt(max(root * root - margin, 0.0))
         return max(below, math.sqrt(root * root + margin) - root)
 

@@ -76,7 +76,7 @@ class Quantile:
     q: float
 
     def __post_init__(self) -> None:
-        check_probability("q", self.q, ends=True)
+        check_probability("q", self.q, include_ends=True)
 
     def __str__(self) -> str:
         return f"quantile:{float(self.q)!r}"

@@ -23,6 +23,7 @@ LAPLACE_WORDS: Final = "Laplace noise, exact, rounded once"
 GAUSSIAN_WORDS: Final = "Gaussian noise, exact, rounded once"
 DISCRETE_WORDS: Final = "discrete Laplace noise, exact"
 SMALL_TABLE: Final = "dpnoise.statistics.report/small_table.html"  # For notebooks.
+NO_INFORMATION: Final = "no information: too few rows for this epsilon"
 
 AdditiveMechanism = LaplaceMechanism | GaussianMechanism | DiscreteLaplaceMechanism
 
@@ -35,9 +36,12 @@ class Number(NamedTuple):
     error: float | None
     joint: float | None
     interval: tuple[float, float] | None
+    no_information: bool = False
 
     def format(self, sign: str = "±") -> tuple[str, str, str]:
         """Return the number, its margin or interval, and its joint margin as text."""
+        if self.no_information:
+            return NO_INFORMATION, "", ""
         if self.interval is not None:
             value, low, high = format_interval(self.value, *self.interval)
             return value, f"{low} to {high}", ""
@@ -78,6 +82,9 @@ class Release:
         The mechanism in words, and the grid of possible values.
     rho
         The privacy loss of Gaussian noise in zero-concentrated differential privacy.
+    no_information
+        Whether the margin or interval covers every number that the bounds allow; for several
+        quantiles, a list.
     """
 
     query: str
@@ -93,16 +100,19 @@ class Release:
     mechanism: str = ""
     grid: float | None = None
     rho: float | None = None
+    no_information: Any = False
 
     def numbers(self, path: tuple[str, ...] = ()) -> Iterator[Number]:
         """Yield each number. If there are several, a path ends with the label of its number."""
         margins = (self.error, self.joint_error)
         if not isinstance(self.value, list):
-            yield Number(path, self.value, *margins, self.interval)
+            yield Number(path, self.value, *margins, self.interval, self.no_information)
             return
         intervals = self.interval or [None] * len(self.value)
-        for label, value, interval in zip(self.labels, self.value, intervals, strict=True):
-            yield Number((*path, label), value, *margins, interval)
+        marks = self.no_information or [False] * len(self.value)
+        rows = zip(self.labels, self.value, intervals, marks, strict=True)
+        for label, value, interval, mark in rows:
+            yield Number((*path, label), value, *margins, interval, mark)
 
     def __str__(self) -> str:
         """Return the numbers with their margins, the confidence and the privacy loss."""
@@ -110,8 +120,9 @@ class Release:
         if isinstance(self.value, list):
             return f"{align_columns(rows, len(rows[0]) - 1)}\n{self._about}"
         name, value, margin = rows[1][:3]
-        sign = " " if self.interval is None and self.error is not None else ", "
-        return f"{name}: {value}{sign}{margin} ({self._about})"
+        if margin:
+            margin = f"{' ' if self.interval is None and self.error is not None else ', '}{margin}"
+        return f"{name}: {value}{margin} ({self._about})"
 
     def _repr_html_(self) -> str:
         rows = self._shown()

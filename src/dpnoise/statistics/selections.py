@@ -69,7 +69,7 @@ class QuantileSelection(LossMixin):
         self.bounds = Bounds.of_cells(lower, upper, grid)
         self.contribution, self.epsilon_of_row = (
             contribution,
-            contribution.part_of_selection(loss.amount),
+            contribution.row_epsilon(loss.amount),
         )
         parts = self.epsilon_of_row / 2 if interval else self.epsilon_of_row
         self._epsilon_here, self._epsilon_ends = parts, quotient_down(parts, len(self.places))
@@ -101,6 +101,19 @@ class QuantileSelection(LossMixin):
         )
         return f"an interval, whose ends are about {shift:,} ranks aside"
 
+    def expected_margin(self, rows: int, confidence: float) -> float:
+        """Return how far off a quantile of a number of rows with evenly spread values may be."""
+        depth = 1 if self.interval else levels(len(self.places))  # The errors of levels add up.
+        epsilon = self._epsilon_ends / 2 if self.interval else self._epsilon_here / depth
+        scale = max(place_scale(place, epsilon) for place in self.places)
+        ranks = depth * interval_shift(self.bounds.cells, scale, confidence)
+        return min(ranks / rows, 1.0) * self.possible_range(rows)
+
+    def possible_range(self, rows: int) -> float:
+        """Return how far the numbers that the bounds allow are apart."""
+        del rows
+        return self.bounds.width * self.bounds.grid
+
     @property
     def ask(self) -> Cells:
         """A tally of the values in each cell."""
@@ -122,12 +135,15 @@ class QuantileSelection(LossMixin):
             low, high = select_ends(counts, place, self._epsilon_ends, confidence, rng)
             ends = (min(low, cells[place]), max(high, cells[place]))
             intervals.append((self._value(ends[0]), self._value(ends[1])))
+        everything = (self._value(0), self._value(self.bounds.cells - 1))
+        marks = [ends == everything for ends in intervals]
         is_single, share = len(values) == 1, (self.epsilon or 0.0) / 2
         return Release(
             self.name, values[0] if is_single else values, self.epsilon, None, None, confidence,
             {self.name: share, "interval": share} if self.interval else {},
             interval=intervals[0] if is_single and intervals else intervals or None,
             labels=() if is_single else self.labels, mechanism=_SELECTION, grid=self.bounds.grid,
+            no_information=marks[0] if is_single and marks else marks or False,
         )  # fmt: skip
 
     def _value(self, cell: int) -> float:
@@ -138,7 +154,7 @@ def check_places(places: Sequence[float]) -> list[float]:
     """Return the places of quantiles; raise unless they are different numbers from 0 to 1."""
     if not is_list(places):
         reject_type("q", places, "be a list of numbers, such as [0.25, 0.75]")
-    checked = [check_probability("q", place, ends=True) for place in places]
+    checked = [check_probability("q", place, include_ends=True) for place in places]
     if not checked or len(set(map(nearest_place, checked))) < len(checked):
         raise ArgumentError("q must be one or more different numbers, such as q=[0.25, 0.5, 0.75].")
     return checked

@@ -222,7 +222,7 @@ def test_feasibility_agrees_with_a_wide_search(value: float, scale: float, forma
     for w in neighbours(q - c, 32):
         for z in neighbours(w / s, 4):
             feasible |= (c + w == q) & (s * z == w)
-    assert (generic.possible(q, value, scale) == feasible).all()
+    assert (generic.flag_feasible(q, value, scale) == feasible).all()
 
 
 def neighbours(x: NDArray[np.floating], reach: int) -> list[NDArray[np.floating]]:
@@ -258,7 +258,7 @@ def test_exponents_beyond_the_range_count_as_its_ends() -> None:
 
 def test_sizes_and_bits_are_counted_as_a_loop_counts_them() -> None:
     y = np.random.default_rng().laplace(size=500)
-    counts = generic._smaller_and_finer(np.append(y, 0.0))
+    counts = generic._count_small_and_fine(np.append(y, 0.0))
     for t, g in [(0, -50), (-1, -53), (3, -52), (-4, -54), (56 - 1, 5)]:
         slow = sum(abs(x) < 2.0**t and math.fmod(x, 2.0**g) != 0 for x in y.tolist())
         assert counts[t + 200, g + 200] == slow

@@ -15,7 +15,7 @@ from dpnoise.auditing.attacks.base import (
     Event,
     best_event,
     count_event,
-    exclusion,
+    exclusion_event,
     expected_bound,
     impossible_event,
 )
@@ -127,7 +127,7 @@ def test_an_exclusion_asks_about_the_first_value_only_where_the_second_is_imposs
         asked.append((value, len(y)))
         return np.asarray(y >= value)
 
-    event = exclusion("words", possible, 1.0, 2.0)
+    event = exclusion_event("words", possible, 1.0, 2.0)
     assert event.holds(np.array([0.0, 1.0, 1.5, 2.0])).tolist() == [False, True, True, False]
     assert asked == [(2.0, 4), (1.0, 3)]
 

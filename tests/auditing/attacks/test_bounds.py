@@ -10,7 +10,7 @@ from scipy import stats
 from support.alarms import LONG, check_probability
 
 from dpnoise.auditing.attacks.certified_bounds import (
-    TOSSED,
+    RATIO_ERROR_SHARE,
     advantage,
     certified_epsilon,
     lower_limit,
@@ -183,12 +183,12 @@ def test_at_the_border_999_of_1000_verdicts_are_right_where_a_coin_divides_the_t
 
 def test_a_ratio_that_a_coin_divides_has_one_limit() -> None:
     """Of 3 trials at the first data set and none at the second: (P0 / (P0 + P1))^3 = error."""
-    share = (TOSSED * 0.1) ** (1 / 3)
+    share = (RATIO_ERROR_SHARE * 0.1) ** (1 / 3)
     expected = math.log(share / (1 - share))
     assert tossed_epsilon(3, 1000, 0, 1000, error=0.1) == pytest.approx(max(0.0, expected))
     assert tossed_epsilon(0, 10, 0, 10, error=0.1) == 0.0
     assert tossed_epsilon(0, 10, 10, 10, error=0.1) == 0.0
-    by_limits = certified_epsilon(1000, 1000, 500, 1000, error=(1 - TOSSED) * 0.1)
+    by_limits = certified_epsilon(1000, 1000, 500, 1000, error=(1 - RATIO_ERROR_SHARE) * 0.1)
     assert tossed_epsilon(1000, 1000, 500, 1000, error=0.1) >= by_limits > 0.6
 
 

@@ -137,7 +137,7 @@ def test_the_method_whose_model_fits_is_preferred_to_one_that_excludes_more() ->
 def test_an_audit_skips_a_model_that_does_not_fit_and_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(additive_noise, "observations", lambda *_: [])
+    monkeypatch.setattr(additive_noise, "run_side_channel_checks", lambda *_: [])
     target = on_other_machine(make_target("numpy.laplace"))
     report = dpnoise.audit(target, 1.0, attacks=["mironov", "bits"], budget=24_000)
     assert [finding.attack for finding in report.findings] == ["bits"]

@@ -15,7 +15,7 @@ import dpnoise
 from dpnoise.auditing.attacks.base import EventCount, Outcome
 from dpnoise.auditing.attacks.sensitivity import (
     Neighbours,
-    Sensitivity,
+    SensitivityAttack,
     find_neighbours,
     sum_target,
 )
@@ -175,7 +175,7 @@ def test_noise_for_the_real_sensitivity_does_not_hide_a_float_sum(
     """
     neighbours, n = make(), 200
     target = sum_target(neighbours, float_release(total, neighbours), epsilon=EPSILON)
-    outcome = Sensitivity()(target, n=n)
+    outcome = SensitivityAttack()(target, n=n)
     wrong = math.exp(1 - neighbours.gap(total) / 2 / target.scale) / 2
     most = stats.binom.isf(FALSE_ALARM, n, wrong)
     assert most <= 5
@@ -192,7 +192,7 @@ def test_noise_on_an_exact_sum_keeps_to_epsilon(
     del total
     neighbours = make()
     target = sum_target(neighbours, exact_release(neighbours), epsilon=EPSILON)
-    outcome = Sensitivity()(target, n=50_000)
+    outcome = SensitivityAttack()(target, n=50_000)
     assert is_allowed(outcome, EPSILON)
     if neighbours.relation == "reordered":
         assert is_allowed(outcome, 0.0), "the same rows: the order must not show at all"
@@ -202,7 +202,7 @@ def test_noise_on_an_exact_sum_keeps_to_epsilon(
 
 def test_the_attack_says_so_if_it_sees_no_difference() -> None:
     target = sum_target(removed(1), lambda _, n: np.zeros(n))
-    outcome = Sensitivity()(target, n=10)
+    outcome = SensitivityAttack()(target, n=10)
     assert outcome.event.startswith("both medians are")
     assert (outcome.at0.hits, outcome.at1.hits) == (0, 0)
 

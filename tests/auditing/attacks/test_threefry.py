@@ -76,7 +76,7 @@ def test_a_mantissa_lies_between_its_bounds(value: float) -> None:
     unit = np.spacing(np.abs(noise) + np.float32(value))
     for lost in (-3, 0, 3):
         releases = (np.float32(value) + noise) + np.float32(lost) * unit
-        lows, highs = threefry.mantissas(releases, value, 3.7)
+        lows, highs = threefry.mantissa_bounds(releases, value, 3.7)
         assert (lows <= mantissa).all()
         assert (mantissa <= highs).all()
 
@@ -88,9 +88,9 @@ def test_a_seed_is_found_wherever_it_is(path: tuple[int, ...]) -> None:
     first = seed - secrets.randbelow(min(seed + 1, 2**20))
     releases = 5 + 2 * normal(twin_mantissas((0, seed), path, 8))
     seeds = range(first, first + 2**20)
-    assert threefry.recover(releases, 5.0, 2.0, path=path, seeds=seeds) == [seed]
-    assert threefry.recover(releases, 5.0, 2.0, path=path, seeds=range(first, seed)) == []
-    assert threefry.recover(releases, 5.5, 2.0, path=path, seeds=seeds) == []
+    assert threefry.recover_seeds(releases, 5.0, 2.0, path=path, seeds=seeds) == [seed]
+    assert threefry.recover_seeds(releases, 5.0, 2.0, path=path, seeds=range(first, seed)) == []
+    assert threefry.recover_seeds(releases, 5.5, 2.0, path=path, seeds=seeds) == []
 
 
 @pytest.mark.parametrize("seed", [0, 1023, 1024, 2**24 - 1, 2**24, 2**24 + 9, 2**31 - 1, 2**32 - 1])
@@ -98,21 +98,23 @@ def test_no_seed_is_lost_between_blocks_and_chunks(seed: int) -> None:
     releases = normal(twin_mantissas((0, seed), (1, 0), 8))
     for first, last in [(seed, seed + 1), (max(seed - 2**12, 0), seed + 1), (seed, seed + 2**12)]:
         seeds = range(first, min(last, 2**32))
-        assert threefry.recover(releases, 0.0, 1.0, seeds=seeds) == [seed]
+        assert threefry.recover_seeds(releases, 0.0, 1.0, seeds=seeds) == [seed]
 
 
 def test_progress_ends_at_one() -> None:
     seen: list[float] = []
     releases = normal(twin_mantissas((0, 7), (), 8))
     seeds = range(2**25)
-    assert threefry.recover(releases, 0.0, 1.0, path=(), seeds=seeds, progress=seen.append) == [7]
+    assert threefry.recover_seeds(
+        releases, 0.0, 1.0, path=(), seeds=seeds, progress=seen.append
+    ) == [7]
     assert seen == [0.5, 1.0]
 
 
 def test_one_number_leaves_several_keys() -> None:
     """Of 2^26 seeds at least 8 are expected to fit 23 bits by chance."""
     releases = normal(twin_mantissas((0, 7), (), 1))
-    seeds = threefry.recover(releases, 0.0, 1.0, path=(), seeds=range(2**26))
+    seeds = threefry.recover_seeds(releases, 0.0, 1.0, path=(), seeds=range(2**26))
     assert 7 in seeds
     assert len(seeds) > 1
 
@@ -130,7 +132,7 @@ def test_bad_arguments_are_named() -> None:
         (lambda: threefry.KeySearch(path=(-1,)), "path must be at least 0, got -1"),
         (lambda: threefry.KeySearch(seeds=range(2**33)), "seeds must "),
         (lambda: threefry.KeySearch(seeds=range(0, 10, 2)), "seeds must "),
-        (lambda: threefry.recover(np.empty(0), 0.0, 1.0), "releases must "),
+        (lambda: threefry.recover_seeds(np.empty(0), 0.0, 1.0), "releases must "),
     ]
     for call, message in cases:
         with pytest.raises(ValueError, match=message):

@@ -62,12 +62,12 @@ def eliminate(
     for row in np.column_stack([A, b]):
         equation = np.zeros(basis.shape[1], np.uint64)
         for column in np.flatnonzero(row):
-            twister._toggle(equation, int(column))
+            twister._add_unknown(equation, int(column))
         gain = twister._insert(equation, basis, filled)
         if gain == twister._CONTRADICTION:
             break
     solution = twister._solve(basis)
-    values = [twister._has(solution, column) for column in range(unknowns)]
+    values = [twister._coefficient_of(solution, column) for column in range(unknowns)]
     return gain, filled, np.array(values)
 
 

@@ -11,7 +11,13 @@ from scipy import stats
 from support.alarms import check_distribution, check_probability
 
 import dpnoise
-from dpnoise.auditing.attacks.ziggurat import Ziggurat, feasible, go_ends, go_layers, numpy_layers
+from dpnoise.auditing.attacks.ziggurat import (
+    Ziggurat,
+    flag_feasible_layers,
+    go_ends,
+    go_layers,
+    numpy_layers,
+)
 from dpnoise.auditing.targets import make_target, wrap
 from dpnoise.release.calibration import gaussian_scale
 
@@ -119,10 +125,10 @@ def test_the_twin_of_go_is_gaussian(tied: bool) -> None:  # noqa: FBT001 - pytes
 @pytest.mark.parametrize("value", [0.0, 1.0, -7.3, 1e9])
 def test_the_true_value_is_never_excluded(value: float, scale: float) -> None:
     rng = np.random.default_rng()
-    assert feasible(rng.normal(value, scale, 5000), value, scale).all()
+    assert flag_feasible_layers(rng.normal(value, scale, 5000), value, scale).all()
     for table in ("go", "go/v2"):
         releases = value + scale * go_normal(2000, tied=table == "go")
-        assert feasible(releases, value, scale, table).all()
+        assert flag_feasible_layers(releases, value, scale, table).all()
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
@@ -136,7 +142,9 @@ def test_feasible_agrees_with_a_search_of_all_nearby_integers(value: float) -> N
         within = np.abs(k) < 2.0**52
         return bool((within & (value + SIGMA * (k * weights[:, None]) == q)).any())
 
-    assert feasible(releases, value, SIGMA).tolist() == [has_integer(q) for q in releases]
+    assert flag_feasible_layers(releases, value, SIGMA).tolist() == [
+        has_integer(q) for q in releases
+    ]
 
 
 @pytest.mark.parametrize("exponent", [-12, -10, -8, -6])
@@ -144,7 +152,7 @@ def test_numpy_s_holes_are_those_that_256_grids_leave(exponent: int) -> None:
     """A layer's grid of spacing w meets a double z with probability ulp(z) / w."""
     z = np.ldexp(1 + uniforms(50_000), exponent)
     expected = float(np.prod(1 - 2.0 ** (exponent - 52) / numpy_layers().weights))
-    holes = int((~feasible(z, 0.0, 1.0)).sum())
+    holes = int((~flag_feasible_layers(z, 0.0, 1.0)).sum())
     # The grids are not quite independent of each other, so the formula is given two percent.
     check_probability(float(stats.binom.sf(holes - 1, z.size, min(1.0, 1.02 * expected))))
     check_probability(float(stats.binom.cdf(holes, z.size, 0.98 * expected)))
@@ -153,7 +161,9 @@ def test_numpy_s_holes_are_those_that_256_grids_leave(exponent: int) -> None:
 def test_numpy_s_holes_close_between_a_sixteenth_and_two() -> None:
     z = 2.0 ** (5 * uniforms(100_000) - 4)
     # The formula above gives 2e-6 for the lowest binade and less than 1e-11 for the others.
-    check_probability(float(stats.binom.sf((~feasible(z, 0.0, 1.0)).sum() - 1, z.size, 2e-6)))
+    check_probability(
+        float(stats.binom.sf((~flag_feasible_layers(z, 0.0, 1.0)).sum() - 1, z.size, 2e-6))
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,7 +174,7 @@ def test_numpy_s_ziggurat_adds_little_to_what_any_double_excludes(
 ) -> None:
     releases = np.random.default_rng().normal(true, SIGMA, 100_000)
     possible = any_double(releases, wrong, SIGMA)
-    excluded = ~feasible(releases, wrong, SIGMA)
+    excluded = ~flag_feasible_layers(releases, wrong, SIGMA)
     added = int((excluded & possible).sum())
     print(f"\n{true:g}, not {wrong:g}: any double {1 - possible.mean():.4%}, ", end="")
     print(f"ziggurat {excluded.mean():.4%}, of it added {added / releases.size:.4%}")
@@ -181,7 +191,7 @@ def test_go_s_ziggurat_excludes_the_wrong_value_outside_the_tail(
 ) -> None:
     """By chance, a wrong candidate is met by less than one release in 10,000."""
     releases = true + SIGMA * go_normal(100_000, tied=table == "go")
-    missed = int(feasible(releases, wrong, SIGMA, table).sum())
+    missed = int(flag_feasible_layers(releases, wrong, SIGMA, table).sum())
     edge = go_layers(tied=True).edge
     shift = (true - wrong) / SIGMA
     tail = float(stats.norm.sf(edge - shift) + stats.norm.cdf(-edge - shift))
@@ -207,6 +217,9 @@ def test_the_attack_never_happens_at_the_other_value_of_numpy() -> None:
 
 
 def test_an_unknown_table_is_named() -> None:
-    for call in (partial(Ziggurat, "julia"), partial(feasible, np.zeros(1), 0.0, 1.0, "julia")):
+    for call in (
+        partial(Ziggurat, "julia"),
+        partial(flag_feasible_layers, np.zeros(1), 0.0, 1.0, "julia"),
+    ):
         with pytest.raises(ValueError, match=r"table must be .*'numpy', 'go', 'go/v2'"):
             call()

@@ -299,7 +299,7 @@ def test_files_of_several_kinds_are_not_mixed(tmp_path: Path) -> None:
 
 
 def test_paths_without_a_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="There is no file"):
+    with pytest.raises(ArgumentError, match=r"no file .*nothing"):
         tally(Files(tmp_path / "nothing-*.csv"), ONLY_X)
     with pytest.raises(ArgumentError, match="is a folder"):
         tally(Files(tmp_path), ONLY_X)

@@ -96,7 +96,7 @@ def test_sensitivities_are_those_of_the_proofs() -> None:
     # With bounds far apart, the worst neighbour is in the same groups; with counts, in others.
     assert other.l2(PersonChange.of_number(30, 50)) == root_up(4 * 50**2)
     assert other.l2(PersonChange.of_number(30, 30)) == root_up(8 * 30**2)
-    assert other.l2(PersonChange.of_parts(30)) == root_up(8 * 30**2)
+    assert other.l2(PersonChange.of_sums(30)) == root_up(8 * 30**2)
     single = ContributionBounds(
         groups=1, rows=3, replace=True, all_groups=1
     )  # Only one group exists.
@@ -104,7 +104,7 @@ def test_sensitivities_are_those_of_the_proofs() -> None:
         3,
         3,
     )
-    assert single.l1(PersonChange.of_parts(3)) == 6
+    assert single.l1(PersonChange.of_sums(3)) == 6
 
 
 @given(st.integers(1, 2**300))
@@ -161,11 +161,11 @@ def test_every_group_is_chosen_with_the_same_probability() -> None:
         params={"first": first, "many": persons_there},
     )
     names = persons.Names(["person0"], ["key0"], [], [])
-    single = persons.chosen_groups(persons.InDuckDB(rows), 1, names).relation
+    single = persons.choose_groups(persons.InDuckDB(rows), 1, names).relation
     seen = single.aggregate("key0, count(*) AS n", "key0").fetchnumpy()["n"]
     assert (seen.size, seen.sum()) == (10, persons_there)
     check_limit(float(stats.chisquare(seen).pvalue))
-    double = persons.chosen_groups(persons.InDuckDB(rows), 2, names).relation
+    double = persons.choose_groups(persons.InDuckDB(rows), 2, names).relation
     pairs = double.aggregate("person0, string_agg(key0, '' ORDER BY key0) AS pair", "person0")
     seen = pairs.aggregate("pair, count(*) AS n", "pair").fetchnumpy()["n"]
     assert (seen.size, seen.sum()) == (45, persons_there)

@@ -337,7 +337,7 @@ def test_an_error_describes_what_is_wrong_with_a_database(tmp_path: Path) -> Non
     assert "not a database of SQLite" in error_message(
         Files(write_file(tmp_path, "x.db", SECRET), table="people")
     )
-    lock_holder = sqlite3.connect(source.names[0], isolation_level=None)
+    lock_holder = sqlite3.connect(source.path_texts[0], isolation_level=None)
     lock_holder.execute("BEGIN EXCLUSIVE")
     assert "it is locked" in error_message(source)
     lock_holder.close()

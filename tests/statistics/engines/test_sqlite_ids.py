@@ -92,9 +92,9 @@ def test_the_view_that_an_error_proposes_is_accepted(
     view = f"CREATE VIEW persons AS SELECT {column} AS who FROM visits"  # noqa: S608 - ours
     ids = ["ann", "ANN", "Bob"]
     source = write_visits(tmp_path, "TEXT COLLATE NOCASE", ids, view)
-    with closing(sqlite3.connect(source.names[0])) as database:
+    with closing(sqlite3.connect(source.path_texts[0])) as database:
         distinct = database.execute("SELECT count(DISTINCT who) FROM persons").fetchone()[0]
-    by_view = Files(source.names[0], table="persons")
+    by_view = Files(source.path_texts[0], table="persons")
     if is_refused:
         assert "NOCASE" in error_message(by_view)
     else:
@@ -116,7 +116,7 @@ def test_ids_are_equal_exactly_if_sqlite_says_so(
 ) -> None:
     """Ids are counted as the database counts them, or refused if entries have two types."""
     source = write_visits(tmp_path, declared, ids)
-    with closing(sqlite3.connect(source.names[0])) as database:
+    with closing(sqlite3.connect(source.path_texts[0])) as database:
         query = "SELECT count(DISTINCT who) FROM visits WHERE length(CAST(who AS BLOB)) > 0"
         (distinct,) = database.execute(query).fetchone()
         types = {kind for (kind,) in database.execute("SELECT DISTINCT typeof(who) FROM visits")}

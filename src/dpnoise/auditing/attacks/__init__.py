@@ -7,7 +7,7 @@ from dpnoise.auditing.attacks.generic import BitPatterns, Feasibility, Precision
 from dpnoise.auditing.attacks.mironov import Mironov, Tabulated
 from dpnoise.auditing.attacks.pairs import BoxMullerPair
 from dpnoise.auditing.attacks.searches import GaussianSearch, MeetInTheMiddle
-from dpnoise.auditing.attacks.sensitivity import Sensitivity
+from dpnoise.auditing.attacks.sensitivity import SensitivityAttack
 from dpnoise.auditing.attacks.threefry import KeySearch
 from dpnoise.auditing.attacks.twister import MersenneTwister
 from dpnoise.auditing.attacks.ziggurat import Ziggurat
@@ -24,7 +24,7 @@ __all__ = [
     "MersenneTwister",
     "Mironov",
     "Precision",
-    "Sensitivity",
+    "SensitivityAttack",
     "Tabulated",
     "Threshold",
     "Ziggurat",
@@ -33,6 +33,6 @@ __all__ = [
 # The attacks of the paper come first.
 _ALL: Final[tuple[type[Attack], ...]] = (
     Mironov, BoxMullerPair, GaussianSearch, MeetInTheMiddle, Precision, Feasibility, BitPatterns,
-    Threshold, Tabulated, KeySearch, MersenneTwister, Ziggurat, Sensitivity,
+    Threshold, Tabulated, KeySearch, MersenneTwister, Ziggurat, SensitivityAttack,
 )  # fmt: skip
 ATTACKS: Final = {attack.name: attack for attack in _ALL}

@@ -35,7 +35,7 @@ MISFIT: Final = "this model does not fit the library on this machine"
 
 # Releases on which models of the sampler are compared and checked.
 _MODEL_RELEASES: Final = 2_000
-_ERROR: Final = 1e-4  # Error of the limits that rank events.
+_RANKING_ERROR: Final = 1e-4  # Error of the limits that rank events.
 _RELEASES_PER_TASK: Final = 2**8  # Releases that a thread takes at a time; each costs microseconds.
 
 
@@ -74,7 +74,7 @@ class Event:
     fits: bool = True
 
 
-def exclusion(
+def exclusion_event(
     words: str,
     possible: Explains,
     value0: float,
@@ -100,7 +100,7 @@ def exclusion(
     return Event(words, holds, releases, explains=explains)
 
 
-def decide(
+def flag_possible_rows(
     kernel: Callable[..., None],
     y: Releases,
     value: float,
@@ -143,7 +143,7 @@ def best_event(
     return max(events, key=rank)
 
 
-def best_exclusion(
+def best_exclusion_event(
     models: Sequence[tuple[Any, ...]],
     target: Target,
     value0: float,
@@ -154,10 +154,12 @@ def best_exclusion(
 ) -> Event:
     """Return the event that value0 is possible and value1 is not, by the model that fits best.
 
-    A model has the arguments of `exclusion`: words, possible, and for groups grouped and releases.
+    A model has arguments of `exclusion_event`: words and possible, then grouped and releases if it
+    is about groups of releases.
     """
     events = [
-        exclusion(words, possible, value0, value1, *groups) for words, possible, *groups in models
+        exclusion_event(words, possible, value0, value1, *groups)
+        for words, possible, *groups in models
     ]
     return best_event(events, target, value0, value1, n) if events else impossible_event(otherwise)
 
@@ -181,14 +183,14 @@ def expected_bound(
         expected = estimator.expected_bounds(seen0, seen1, n)
     else:
         low, high = (
-            certified_bounds.lower_limits(seen0, n, _ERROR),
-            certified_bounds.upper_limits(seen1, n, _ERROR),
+            certified_bounds.lower_limits(seen0, n, _RANKING_ERROR),
+            certified_bounds.upper_limits(seen1, n, _RANKING_ERROR),
         )
         expected = low / high
     return np.asarray(expected[indices.reshape(hits0.shape)])
 
 
-def beyond(threshold: float, *, above: bool) -> Event:
+def threshold_event(threshold: float, *, above: bool) -> Event:
     """Return the event that a release is on one side of a threshold."""
 
     def holds(y: Releases) -> Flags:

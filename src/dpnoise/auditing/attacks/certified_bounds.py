@@ -31,7 +31,7 @@ RHO: Final = "rho"
 # Orders of Rényi divergence: each gives a valid bound on rho, and the largest is taken.
 _ORDERS: Final = 1 + np.geomspace(*TUNING.renyi_orders)
 # The fraction of the error for the ratio, if a coin is tossed; the two limits share the rest.
-TOSSED: Final = 0.9
+RATIO_ERROR_SHARE: Final = 0.9
 
 # SciPy's quantiles are accurate to about 1e-12. `TUNING.rounding_margin` moves limits outward, and
 # bounds in the target's favour, by more than that: so they stay valid.
@@ -138,10 +138,12 @@ def tossed_epsilon(hits0: int, trials0: int, hits1: int, trials1: int, *, error:
     [0.0, 0.036]
     """
     check_probability("error", error)
-    by_limits = certified_epsilon(hits0, trials0, hits1, trials1, error=(1 - TOSSED) * error)
+    by_limits = certified_epsilon(
+        hits0, trials0, hits1, trials1, error=(1 - RATIO_ERROR_SHARE) * error
+    )
     if hits0 + hits1 == 0:
         return by_limits
-    share = upper_limit(hits1, hits0 + hits1, TOSSED * error)
+    share = upper_limit(hits1, hits0 + hits1, RATIO_ERROR_SHARE * error)
     return max(by_limits, math.log1p(-share) - math.log(share) if share < 1 else 0.0)
 
 
@@ -308,7 +310,9 @@ class BoundEstimator:
         high = upper_limits(seen1, trials, self.error / 2)
         bound = self.claim.bounds(low, high, releases)
         if self.claim.is_ratio and releases == 1:
-            share = upper_limits(seen1, np.maximum(seen0 + seen1, 1e-3), TOSSED * self.error)
+            share = upper_limits(
+                seen1, np.maximum(seen0 + seen1, 1e-3), RATIO_ERROR_SHARE * self.error
+            )
             bound = np.maximum(bound, special.logit(np.clip(1 - share, 1e-12, 1 - 1e-12)))
         left = np.maximum(p0 - releases * self.claim.delta, 1e-300)
         ratio = np.log(left) - np.log(np.maximum(p1, 1e-300))

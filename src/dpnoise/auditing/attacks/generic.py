@@ -23,12 +23,12 @@ from dpnoise.auditing.attacks.base import (
     Attack,
     Event,
     Progress,
-    beyond,
-    decide,
-    exclusion,
+    exclusion_event,
     expected_bound,
+    flag_possible_rows,
     ignore_progress,
     impossible_event,
+    threshold_event,
 )
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.targets.adapters import Privacy
@@ -40,9 +40,9 @@ Real = np.floating
 
 _CUTS: Final = 255  # Thresholds to try, at equal steps of probability.
 # The range of exponents; exponents beyond it, and that of zero, are moved to its nearest end.
-_LEAST: Final = -200
-_MOST: Final = 56
-_SPAN: Final = _MOST - _LEAST
+_MIN_EXPONENT: Final = -200
+_MAX_EXPONENT: Final = 56
+_SPAN: Final = _MAX_EXPONENT - _MIN_EXPONENT
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Threshold(Attack):
         above0, above1 = (n - np.searchsorted(y, cuts, side="right") for y in (y0, y1))
         hits0, hits1 = np.concatenate([below0, above0]), np.concatenate([below1, above1])
         side, best = divmod(int(expected_bound(hits0, hits1, n, self.estimator).argmax()), _CUTS)
-        return beyond(cuts[best], above=side == 1)
+        return threshold_event(cuts[best], above=side == 1)
 
 
 def exponents(y: Releases) -> tuple[Integers, Integers]:
@@ -114,8 +114,12 @@ def _find_exponents(words: Integers, first: Integers, last: Integers) -> None:
         whole = significand | 1 << 52
         bit[0] = whole & -whole
         low = exponent - 1075 + (word[0] >> 52) - 1023
-        first[i] = _LEAST if no_exponent else min(max(exponent - 1023, _LEAST), _MOST - 1)
-        last[i] = _LEAST if no_exponent else min(max(low, _LEAST), _MOST - 1)
+        first[i] = (
+            _MIN_EXPONENT
+            if no_exponent
+            else min(max(exponent - 1023, _MIN_EXPONENT), _MAX_EXPONENT - 1)
+        )
+        last[i] = _MIN_EXPONENT if no_exponent else min(max(low, _MIN_EXPONENT), _MAX_EXPONENT - 1)
 
 
 @dataclass(frozen=True)
@@ -139,26 +143,28 @@ class Precision(Attack):
         progress: Progress = ignore_progress,
     ) -> Event:
         """Return "|y| < 2^t and y is not a multiple of 2^g", for the best t and g."""
-        hits0, hits1 = (_smaller_and_finer(target(value, n)) for value in (value0, value1))
+        hits0, hits1 = (_count_small_and_fine(target(value, n)) for value in (value0, value1))
         useful = np.flatnonzero(hits0 > hits1)
         if not useful.size:
             return impossible_event("no size of y has finer bits at one value")
         best = useful[
             expected_bound(hits0.flat[useful], hits1.flat[useful], n, self.estimator).argmax()
         ]
-        t, g = (int(i) + _LEAST for i in np.unravel_index(best, hits0.shape))
+        t, g = (int(i) + _MIN_EXPONENT for i in np.unravel_index(best, hits0.shape))
 
         def holds(y: Releases) -> Flags:
             first, last = exponents(y)
             return np.asarray((first < t) & (last < g) & (y != 0))
 
-        return Event(f"|y| < 2^{t} and y is no multiple of 2^{g}", holds)
+        return Event(f"|y| < 2^{t} and y is not a multiple of 2^{g}", holds)
 
 
-def _smaller_and_finer(y: Releases) -> Integers:
+def _count_small_and_fine(y: Releases) -> Integers:
     """Count, for all t and g, the releases with |y| < 2^t that are not multiples of 2^g."""
     first, last = exponents(y[y != 0])
-    counts = np.bincount((first - _LEAST) * _SPAN + (last - _LEAST), minlength=_SPAN**2)
+    counts = np.bincount(
+        (first - _MIN_EXPONENT) * _SPAN + (last - _MIN_EXPONENT), minlength=_SPAN**2
+    )
     below = counts.reshape(_SPAN, _SPAN).cumsum(axis=0).cumsum(axis=1)
     return np.pad(below, ((1, 0), (1, 0)))[:-1, :-1].astype(np.int64)
 
@@ -184,7 +190,7 @@ class BitPatterns(Attack):
         progress: Progress = ignore_progress,
     ) -> Event:
         """Return the best set of patterns, taken in the order of their likelihood ratios."""
-        y0, y1 = (patterns(target(value, n)) for value in (value0, value1))
+        y0, y1 = (bit_patterns(target(value, n)) for value in (value0, value1))
         cells, index = np.unique(np.concatenate([y0, y1]), return_inverse=True)
         hits0, hits1 = (np.bincount(half, minlength=len(cells)) for half in (index[:n], index[n:]))
         order = np.argsort(-(hits0 + 0.5) / (hits1 + 0.5), kind="stable")
@@ -194,15 +200,15 @@ class BitPatterns(Attack):
         chosen = np.sort(cells[order[: best + 1]])
 
         def holds(y: Releases) -> Flags:
-            return np.isin(patterns(y), chosen)
+            return np.isin(bit_patterns(y), chosen)
 
         return Event(f"y has one of {len(chosen)} patterns of sign, exponent, last bit", holds)
 
 
-def patterns(y: Releases) -> Integers:
+def bit_patterns(y: Releases) -> Integers:
     """Return a number for each pattern (sign, exponent of the first bit, exponent of the last)."""
     first, last = exponents(y)
-    return ((y < 0) * _SPAN + (first - _LEAST)) * _SPAN + (last - _LEAST)
+    return ((y < 0) * _SPAN + (first - _MIN_EXPONENT)) * _SPAN + (last - _MIN_EXPONENT)
 
 
 @compile_kernel
@@ -237,10 +243,10 @@ def _are_feasible(releases: NDArray[Real], value: Real, scale: Real, out: Flags)
         out[i] = _feasible(releases[i], value, scale)
 
 
-def possible(releases: Releases, value: float, scale: float) -> Flags:
+def flag_feasible(releases: Releases, value: float, scale: float) -> Flags:
     """Return for each release whether noise of this scale can give it, in the releases' format."""
     format_ = np.float64 if releases.dtype == np.float64 else np.float32
-    return decide(_are_feasible, releases, value, scale=scale, dtype=format_)
+    return flag_possible_rows(_are_feasible, releases, value, scale=scale, dtype=format_)
 
 
 @dataclass(frozen=True)
@@ -263,4 +269,4 @@ class Feasibility(Attack):
     ) -> Event:
         """Return the event that value0 is possible and value1 is not."""
         words = f"no float z has {value1:g} + {target.scale:g} z = y, rounded twice"
-        return exclusion(words, partial(possible, scale=target.scale), value0, value1)
+        return exclusion_event(words, partial(flag_feasible, scale=target.scale), value0, value1)

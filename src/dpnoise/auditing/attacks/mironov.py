@@ -28,8 +28,8 @@ from dpnoise.auditing.attacks.base import (
     Attack,
     Event,
     Progress,
-    best_exclusion,
-    decide,
+    best_exclusion_event,
+    flag_possible_rows,
     ignore_progress,
 )
 from dpnoise.auditing.targets.target import Releases, Target
@@ -40,7 +40,7 @@ from dpnoise.kernels import compile_kernel
 Outputs = NDArray[np.float32]
 
 # With this many candidate uniforms, one of them very likely fits: so the search is skipped.
-_MOST: Final = 2.0**7
+_MAX_CANDIDATES: Final = 2.0**7
 FORMULAS: Final = ("numpy", "paper")
 NUMPY: Final = FORMULAS.index("numpy")
 
@@ -73,7 +73,7 @@ def has_uniform(q: float, c: float, s: float, precision: int, formula: int) -> b
     unit = 2.0**-precision
     middle = math.exp(-abs(z)) * 0.5
     width = middle * slack + 2.0 * unit
-    if width > _MOST * unit:
+    if width > _MAX_CANDIDATES * unit:
         return True
     U = max(unit, math.floor((middle - width) / unit) * unit)
     while U <= min(0.5, middle + width):  # noqa: SIM300 - U is the variable
@@ -127,16 +127,16 @@ class Mironov(Attack):
         words, models = f"no uniform of {self.precision} bits leads from {value1:g} to y", []
         for formula in FORMULAS if self.formula is None else (self.formula,):
             model = self.precision, FORMULAS.index(formula)
-            possible = partial(decide, _have_uniforms, scale=target.scale, model=model)
+            possible = partial(flag_possible_rows, _have_uniforms, scale=target.scale, model=model)
             models.append((f"{words} ({formula})", possible))
-        return best_exclusion(models, target, value0, value1, n)
+        return best_exclusion_event(models, target, value0, value1, n)
 
 
 # Float32 noise of one uniform --------------------------------------------------------------------
 
 
 @lru_cache(maxsize=3)
-def outputs(sampler: str) -> Outputs:
+def all_outputs(sampler: str) -> Outputs:
     """Return every output of a sampler at scale 1, in the order of its uniforms."""
     check_choice("sampler", sampler, SAMPLERS)
     library, function = sampler.split(".")
@@ -155,7 +155,7 @@ def _other_outputs(sampler: str) -> Outputs:
     library, function = sampler.split(".")
     if library != "jax":
         return np.empty(0, np.float32)
-    usual, odd = outputs(sampler), _jax_outputs(function, 2**23 + 1)[: 2**23]
+    usual, odd = all_outputs(sampler), _jax_outputs(function, 2**23 + 1)[: 2**23]
     return np.asarray(odd[odd != usual])
 
 
@@ -232,7 +232,7 @@ class Tabulated(Attack):
             words = f"{sampler} has a uniform that leads from {value0:g} to y, none from {value1:g}"
             models.append((words, _have_outputs(sampler, target.scale)))
         otherwise = f"no table holds all outputs in {dtype}"
-        return best_exclusion(models, target, value0, value1, n, otherwise=otherwise)
+        return best_exclusion_event(models, target, value0, value1, n, otherwise=otherwise)
 
     def _samplers(self) -> list[str]:
         if self.sampler is not None:
@@ -244,7 +244,7 @@ class Tabulated(Attack):
 
 
 def _have_outputs(sampler: str, scale: float) -> Callable[[Releases, float], Flags]:
-    variates = np.concatenate([outputs(sampler), _other_outputs(sampler)])
+    variates = np.concatenate([all_outputs(sampler), _other_outputs(sampler)])
     noise = np.sort(np.float32(scale) * variates)
 
     @lru_cache(maxsize=2)

@@ -29,8 +29,8 @@ from dpnoise.auditing.attacks.base import (
     Attack,
     Event,
     Progress,
-    best_exclusion,
-    decide,
+    best_exclusion_event,
+    flag_possible_rows,
     ignore_progress,
 )
 from dpnoise.auditing.targets.target import Releases, Target
@@ -39,7 +39,7 @@ from dpnoise.core.errors import check_choice
 from dpnoise.kernels import compile_kernel
 
 # With this many candidate pairs of uniforms, one of them very likely fits: so no search is made.
-_MOST: Final = 2.0**11
+_MAX_CANDIDATES: Final = 2.0**11
 _BLOCK: Final = 16
 DOUBLE, SINGLE, VECTORISED = range(3)  # The arithmetic: torch's float32 is one of the last two.
 
@@ -157,7 +157,7 @@ def _window(
     n1, n2 = (q1 - c) / s, (q2 - c) / s
     r2 = n1 * n1 + n2 * n2
     if r2 == 0.0:
-        return 0.0, 0.0, _MOST, _MOST
+        return 0.0, 0.0, _MAX_CANDIDATES, _MAX_CANDIDATES
     slack = max(_slack(q1, s, n1, half), _slack(q2, s, n2, half))
     V, turn = math.exp(-r2 / 2.0), math.atan2(n2, n1) / (2.0 * math.pi) % 1.0
     rows = V * (math.sqrt(2.0 * r2) * slack + 4.0 * r2 * unit) / unit + 2.0
@@ -171,7 +171,7 @@ def _box_muller(q1: float, q2: float, c: float, s: float, precision: int, arithm
     unit = 2.0**-precision
     half = 2.0**-53 if arithmetic == DOUBLE else 2.0**-24
     V, turn, rows, columns = _window(q1, q2, c, s, unit, half)
-    if rows * columns > _MOST:
+    if rows * columns > _MAX_CANDIDATES:
         return True
     for i in range(-int(rows), int(rows) + 1):
         V1 = (V + i) * unit
@@ -197,7 +197,7 @@ def _polar(q1: float, q2: float, c: float, s: float) -> bool:
     factor = math.sqrt(norm / math.exp(-norm / 2.0))
     # An error of the norm also changes the factor, by a relative error of norm * slack at most.
     steps = (1.0 + norm) * slack / factor / 2.0**-52 + 2.0
-    if steps * steps > _MOST:
+    if steps * steps > _MAX_CANDIDATES:
         return True
     for i in range(-int(steps), int(steps) + 1):
         y = (np.rint(n1 / factor / 2.0**-52) + i) * 2.0**-52
@@ -224,7 +224,7 @@ def find_box_muller_pairs(
 
 
 @compile_kernel
-def polar(pairs: Floats, value: float, scale: float, out: Flags) -> None:
+def find_polar_pairs(pairs: Floats, value: float, scale: float, out: Flags) -> None:
     """Fill `out` with whether the polar method gives each pair from this value."""
     for i in range(out.size):
         out[i] = _polar(pairs[i, 0], pairs[i, 1], value, scale)
@@ -251,8 +251,8 @@ _GUESSES: Final[dict[str, list[_Guess]]] = {
     "float64": [
         ("Box-Muller, in this phase", find_box_muller_pairs, (53, DOUBLE), _EVEN),
         ("Box-Muller, in the other phase", find_box_muller_pairs, (53, DOUBLE), _ODD),
-        ("polar, in this phase", polar, (), _EVEN),
-        ("polar, in the other phase", polar, (), _ODD),
+        ("polar, in this phase", find_polar_pairs, (), _EVEN),
+        ("polar, in the other phase", find_polar_pairs, (), _ODD),
         ("Box-Muller in blocks of 16", find_box_muller_pairs, (53, DOUBLE), _pair_in_blocks),
     ],
     "float32": [
@@ -300,7 +300,9 @@ class BoxMullerPair(Attack):
         guesses = [g for g in _GUESSES.get(str(dtype), []) if self.method in {None, g[0]}]
         words, models = f"no pair of uniforms leads from {value1:g} to y and y'", []
         for method, kernel, model, layout in guesses if n >= 2 * _BLOCK else []:
-            possible = partial(decide, kernel, scale=target.scale, model=model, dtype=dtype.type)
+            possible = partial(
+                flag_possible_rows, kernel, scale=target.scale, model=model, dtype=dtype.type
+            )
             models.append((f"{words} ({method})", possible, layout, 2))
         otherwise = f"no method is known for pairs of {dtype}"
-        return best_exclusion(models, target, value0, value1, n, otherwise=otherwise)
+        return best_exclusion_event(models, target, value0, value1, n, otherwise=otherwise)

@@ -17,8 +17,8 @@ from dpnoise.auditing.attacks.base import (
     Attack,
     Event,
     Progress,
-    decide,
-    exclusion,
+    exclusion_event,
+    flag_possible_rows,
     ignore_progress,
 )
 from dpnoise.auditing.targets.target import Releases, Target
@@ -164,7 +164,9 @@ class GaussianSearch(Attack):
     ) -> Event:
         """Return the event that value0 has a preimage and value1 has none."""
         scale, model = target.scale, (self.precision,)
-        search = partial(decide, _have_pairs, scale=scale, model=model, progress=progress)
+        search = partial(
+            flag_possible_rows, _have_pairs, scale=scale, model=model, progress=progress
+        )
 
         def possible(y: Releases, value: float) -> Flags:
             # The search skips uniforms with a Gaussian that is zero up to rounding.
@@ -172,7 +174,7 @@ class GaussianSearch(Attack):
             return np.asarray(near | search(y, value))
 
         words = f"no pair of uniforms of {self.precision} bits leads from {value1:g} to y"
-        return exclusion(words, possible, value0, value1)
+        return exclusion_event(words, possible, value0, value1)
 
 
 @dataclass(frozen=True)
@@ -209,6 +211,8 @@ class MeetInTheMiddle(Attack):
         """Return the event that value0 has a preimage and value1 has none."""
         table = summands(self.precision) if self.table is None else self.table
         scale, model = target.scale, (np.sort(table),)
-        possible = partial(decide, _have_summands, scale=scale, model=model, progress=progress)
+        possible = partial(
+            flag_possible_rows, _have_summands, scale=scale, model=model, progress=progress
+        )
         words = f"no two of {len(table):,} summands lead from {value1:g} to y"
-        return exclusion(words, possible, value0, value1)
+        return exclusion_event(words, possible, value0, value1)

@@ -4,7 +4,7 @@ Noise for a sum is scaled to the largest change of the *real* sum by one row. A 
 each addition, and one row can change the roundings. Casacuberta, Shoemate, Vadhan and Wagaman
 (2022) found this in most libraries. `find_neighbours` finds data sets for a given float sum, also
 for the correctly rounded `math.fsum`. One row changes by upper - lower, and the sum by a whole step
-between floats. That step is larger if the bounds are large and close to each other.
+between floats. Large bounds make that step large; close bounds make the sensitivity small.
 
 `dpnoise.statistics.exact_sum` is the defence: whole numbers of a grid add without rounding, so one
 row changes it exactly like the real sum, in every order.
@@ -23,9 +23,9 @@ from dpnoise.auditing.attacks.base import (
     Attack,
     Event,
     Progress,
-    beyond,
     ignore_progress,
     impossible_event,
+    threshold_event,
 )
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.errors import check_integer
@@ -36,8 +36,10 @@ SumFunction = Callable[[Data], SupportsFloat]
 # Bounds that are large and close to each other. Examples are times in milliseconds since 1970
 # within one known millisecond, or any quantity known to one part in 10^12.
 _LOWER: Final = 10**12
-_MOST: Final = 2**40
-_ROWS: Final = 2**20
+_MAX_BOUND: Final = 2**40  # `exact_sum` accepts a grid of 1 for integers up to this magnitude.
+_ROWS: Final = (
+    2**20
+)  # Enough rows for a large step between floats, few enough to sum in an instant.
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,9 @@ class Neighbours:
 
         return exact_sum(data, self.lower, self.upper, self.grid)
 
-    def gap(self, total: SumFunction) -> float:
+    def gap(self, sum_function: SumFunction) -> float:
         """Return the difference of a sum between the two, to compare with `sensitivity`."""
-        first, second = (_fraction(total(data)) for data in self.data)
+        first, second = (_fraction(sum_function(data)) for data in self.data)
         return float(abs(first - second))
 
 
@@ -68,7 +70,7 @@ def _fraction(number: SupportsFloat) -> Fraction:
 
 
 def find_neighbours(
-    total: SumFunction, lower: int = _LOWER, upper: int = _LOWER + 1, rows: int = _ROWS
+    sum_function: SumFunction, lower: int = _LOWER, upper: int = _LOWER + 1, rows: int = _ROWS
 ) -> Neighbours:
     """Find data sets that differ in one row and whose sums differ by a step between floats.
 
@@ -81,16 +83,15 @@ def find_neighbours(
     >>> neighbours.sensitivity, neighbours.gap(np.sum), neighbours.gap(neighbours.real_sum)
     (1.0, 128.0, 1.0)
     """
-    # Integers for which `exact_sum` takes a grid of 1.
-    least = check_integer("lower", lower, least=-_MOST, most=_MOST)
-    most = check_integer("upper", upper, least=least + 1, most=_MOST)
+    lower = check_integer("lower", lower, least=-_MAX_BOUND, most=_MAX_BOUND)
+    upper = check_integer("upper", upper, least=lower + 1, most=_MAX_BOUND)
     low, high = 0, check_integer("rows", rows, least=1)
 
     def data_with(t: int) -> Data:
-        return np.repeat([float(most), float(least)], [t, rows - t])
+        return np.repeat([float(upper), float(lower)], [t, rows - t])
 
     def sum_of(t: int) -> Fraction:
-        return _fraction(total(data_with(t)))
+        return _fraction(sum_function(data_with(t)))
 
     bottom, top = sum_of(low), sum_of(high)
     while high - low > 1:
@@ -102,7 +103,7 @@ def find_neighbours(
         else:
             low, bottom = middle, value
     data = data_with(low), data_with(high)
-    return Neighbours("changed", data, float(least), float(most), float(most - least), 1.0)
+    return Neighbours("changed", data, float(lower), float(upper), float(upper - lower), 1.0)
 
 
 def sum_target(
@@ -112,7 +113,7 @@ def sum_target(
     epsilon: float = 1.0,
     name: str = "sum",
 ) -> Target:
-    """Make a target whose values 0 and 1 are the two data sets.
+    """Make a target that releases the sum of one data set at value 0, and of the other at value 1.
 
     `release` takes (data, n) and returns n private sums of the data, with noise for
     neighbours.sensitivity and epsilon. A public number near the sums is subtracted: a large integer
@@ -128,7 +129,7 @@ def sum_target(
 
 
 @dataclass(frozen=True)
-class Sensitivity(Attack):
+class SensitivityAttack(Attack):
     """Distinguishes two data sets by their sums, for targets made by `sum_target`.
 
     It needs only outputs: it compares them with the middle of two medians.
@@ -138,7 +139,7 @@ class Sensitivity(Attack):
     >>> rng = np.random.default_rng()
     >>> neighbours = find_neighbours(np.sum)
     >>> target = sum_target(neighbours, lambda data, n: rng.laplace(np.sum(data), 1.0, n))
-    >>> outcome = Sensitivity()(target, n=100)
+    >>> outcome = SensitivityAttack()(target, n=100)
     >>> outcome.at0.rate, outcome.at1.rate
     (1.0, 0.0)
     """
@@ -151,7 +152,7 @@ class Sensitivity(Attack):
     in_audit = False
 
     def target(self, **claims: float) -> Target:
-        """Return NumPy's sum of data sets by `find_neighbours`, with their noise."""
+        """Return a target that adds Laplace noise to `np.sum` of neighbouring data sets."""
         neighbours, epsilon, rng = (
             find_neighbours(np.sum),
             claims["epsilon"],
@@ -176,4 +177,4 @@ class Sensitivity(Attack):
         middle = (median0 + median1) / 2
         if median0 == median1:
             return impossible_event(f"both medians are {middle:g}")
-        return beyond(middle, above=median0 > median1)
+        return threshold_event(middle, above=median0 > median1)

@@ -109,10 +109,10 @@ def _search(first: int, last: int, path: Words, lows: Words, highs: Words, seeds
                 x0[i], x1[i] = threefry(x0[i], x1[i], np.uint32(0), child)
         near = 0
         for i in range(size):
-            near += _within(x0[i], x1[i], lows[0], highs[0])
+            near += _is_within(x0[i], x1[i], lows[0], highs[0])
         if near:
             for i in range(size):
-                first_fits = _within(x0[i], x1[i], lows[0], highs[0])
+                first_fits = _is_within(x0[i], x1[i], lows[0], highs[0])
                 if first_fits and _fits(start + i, path, lows, highs):
                     if count < seeds.size:
                         seeds[count] = start + i
@@ -121,7 +121,7 @@ def _search(first: int, last: int, path: Words, lows: Words, highs: Words, seeds
 
 
 @compile_kernel
-def _within(x0: np.uint32, x1: np.uint32, low: np.uint32, high: np.uint32) -> bool:
+def _is_within(x0: np.uint32, x1: np.uint32, low: np.uint32, high: np.uint32) -> bool:
     """Return whether the mantissa of Threefry's output is in an interval."""
     mantissa = (x0 ^ x1) >> np.uint32(9)
     return bool((low <= mantissa) & (mantissa <= high))
@@ -135,7 +135,7 @@ def _fits(seed: int, path: Words, lows: Words, highs: Words) -> bool:
         k0, k1 = threefry(k0, k1, np.uint32(0), child)
     for i in range(lows.size):
         x0, x1 = threefry(k0, k1, np.uint32(0), np.uint32(i))
-        if not _within(x0, x1, lows[i], highs[i]):
+        if not _is_within(x0, x1, lows[i], highs[i]):
             return False
     return True
 
@@ -150,7 +150,7 @@ def _margin(releases: Releases, value: float) -> Floats:
     return np.asarray(8.0 * np.spacing(size).astype(np.float64))
 
 
-def mantissas(releases: Releases, value: float, scale: float) -> tuple[Words, Words]:
+def mantissa_bounds(releases: Releases, value: float, scale: float) -> tuple[Words, Words]:
     """Return the least and the greatest mantissa m that can give each release.
 
     JAX draws sqrt(2) erfinv(u) with u = -1 + 2^-24 + m 2^-22. The error of its erfinv is at most
@@ -169,7 +169,7 @@ def mantissas(releases: Releases, value: float, scale: float) -> tuple[Words, Wo
     return lows.astype(np.uint32), highs.astype(np.uint32)
 
 
-def recover(
+def recover_seeds(
     releases: Releases,
     value: float,
     scale: float,
@@ -186,7 +186,7 @@ def recover(
     """
     if not len(releases):
         reject("releases", releases, "have at least one number")
-    lows, highs = mantissas(releases, value, scale)
+    lows, highs = mantissa_bounds(releases, value, scale)
 
     def work(first: int) -> list[int]:
         fitting = np.empty(_MOST_FOUND, dtype=np.uint32)
@@ -246,7 +246,7 @@ class KeySearch(Attack):
     ) -> Event:
         """Return the event that y minus the noise of the recovered key is value0."""
         known = target(value0, n)[:_KNOWN]
-        seeds = recover(
+        seeds = recover_seeds(
             known, value0, target.scale, path=self.path, seeds=self.seeds, progress=progress
         )
         if not seeds and not fits_jax(value0, target.scale):
@@ -279,7 +279,7 @@ def fits_jax(value: float, scale: float) -> bool:
     jax = import_extra("jax", "peers")
     key = jax.random.key(0)
     releases = np.asarray(value + scale * jax.random.normal(key, (_TEST_NUMBERS,)))
-    lows, highs = mantissas(releases, value, scale)
+    lows, highs = mantissa_bounds(releases, value, scale)
     drawn = np.asarray(jax.random.bits(key, (_TEST_NUMBERS,), np.uint32)) >> (32 - _MANTISSA)
     return bool(((lows <= drawn) & (drawn <= highs)).all())
 

@@ -79,13 +79,13 @@ class NoStateError(ArgumentError):
 
 
 @compile_kernel
-def _toggle(form: Forms, column: int) -> None:
+def _add_unknown(form: Forms, column: int) -> None:
     """Add one unknown, or the constant, to a form."""
     form[column >> 6] ^= np.uint64(1) << np.uint64(column & 63)
 
 
 @compile_kernel
-def _has(form: Forms, column: int) -> bool:
+def _coefficient_of(form: Forms, column: int) -> bool:
     """Return the coefficient of an unknown, or the constant."""
     return bool((form[column >> 6] >> np.uint64(column & 63)) & np.uint64(1))
 
@@ -105,22 +105,22 @@ def _insert(equation: Forms, basis: Forms, filled: Flags) -> int:
     contradiction.
     """
     for column in range(filled.size):
-        if _has(equation, column):
+        if _coefficient_of(equation, column):
             if not filled[column]:
                 _add(equation, basis[column], column >> 6)
                 filled[column] = True
                 return 1
             _add(basis[column], equation, column >> 6)
-    return _CONTRADICTION if _has(equation, filled.size) else 0
+    return _CONTRADICTION if _coefficient_of(equation, filled.size) else 0
 
 
 def _solve(basis: Forms) -> Forms:
     """Return the solution of a full basis by back substitution, with 1 for the constant."""
     solution = np.zeros(basis.shape[1], np.uint64)
-    _toggle(solution, len(basis))
+    _add_unknown(solution, len(basis))
     for column in reversed(range(len(basis))):
         if np.bitwise_count(basis[column] & solution).sum() & 1:
-            _toggle(solution, column)
+            _add_unknown(solution, column)
     return solution
 
 
@@ -162,7 +162,7 @@ def _eliminate(outputs: Bits, known: Bits, window: Forms, basis: Forms, filled: 
             if (known[k] >> bit) & 1:
                 equation = word[bit].copy()
                 if (outputs[k] >> bit) & 1:
-                    _toggle(equation, filled.size)
+                    _add_unknown(equation, filled.size)
                 gain = _insert(equation, basis, filled)
                 if gain == _CONTRADICTION:
                     return _CONTRADICTION

@@ -23,8 +23,8 @@ from dpnoise.auditing.attacks.base import (
     Attack,
     Event,
     Progress,
-    best_exclusion,
-    decide,
+    best_exclusion_event,
+    flag_possible_rows,
     ignore_progress,
 )
 from dpnoise.auditing.targets.target import Releases, Target
@@ -94,7 +94,9 @@ _TABLES: Final[dict[str, Callable[[], Layers]]] = {
 }
 
 
-def feasible(releases: Releases, value: float, scale: float, table: str = "numpy") -> Flags:
+def flag_feasible_layers(
+    releases: Releases, value: float, scale: float, table: str = "numpy"
+) -> Flags:
     """Return which releases can be the value plus a ziggurat's Gaussian times the scale.
 
     A release of this value is always feasible. The table is "numpy" for `numpy.random.Generator`,
@@ -103,14 +105,15 @@ def feasible(releases: Releases, value: float, scale: float, table: str = "numpy
     Examples
     --------
     >>> rng = np.random.default_rng()
-    >>> bool(feasible(rng.normal(3.0, 2.0, size=100), value=3.0, scale=2.0).all())
+    >>> releases = rng.normal(3.0, 2.0, size=100)
+    >>> bool(flag_feasible_layers(releases, value=3.0, scale=2.0).all())
     True
     """
     check_choice("table", table, _TABLES)
     layers = _TABLES[table]()
     stride = float(layers.weights.size) if layers.tied else 1.0
     model = (layers.weights, layers.edge, 2.0**layers.digits, stride)
-    return decide(_feasible, releases, value, scale=scale, model=model)
+    return flag_possible_rows(_feasible, releases, value, scale=scale, model=model)
 
 
 @compile_kernel
@@ -199,6 +202,6 @@ class Ziggurat(Attack):
         """Return the event that value0 is possible and value1 is not, for the best table."""
         models, words = [], f"ziggurat leads from {value0:g} to y, none from {value1:g}"
         for table in _TABLES if self.table is None else (self.table,):
-            possible = partial(feasible, scale=target.scale, table=table)
+            possible = partial(flag_feasible_layers, scale=target.scale, table=table)
             models.append((f"a layer of {table}'s {words}", possible))
-        return best_exclusion(models, target, value0, value1, n)
+        return best_exclusion_event(models, target, value0, value1, n)

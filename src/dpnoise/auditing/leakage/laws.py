@@ -25,14 +25,16 @@ Rounding = Callable[[Floats | float], Floats]
 Draw = Callable[[Words, Floats], None]  # Fills the floats from the words.
 
 _EXACT_BITS: Final = 53  # A probability with more bits would be rounded.
-# Most bits of uniforms whose outputs can be enumerated in seconds: of all, or of one summand.
+# The most bits of uniforms for which all outputs can be enumerated in seconds: of all uniforms
+# together or, where laws of summands are added, of one summand.
 MOST_BITS: Final = 24
 # Most bits of two summands whose sums can be counted in a histogram.
 _MOST_SUMMED_BITS: Final = 32
 _LARGEST_HISTOGRAM: Final = 2**20  # Cells up to which a histogram is worth its memory.
-_CHUNK: Final = 2**17
+_CHUNK: Final = 2**17  # Outputs that a thread computes at once, so that memory stays bounded.
+# Values of one law that are added to the other at a time. Small blocks divide the work evenly.
 _ROWS: Final = 64
-_TWO_PAIRS: Final = 4
+_UNIFORMS_IN_TWO_PAIRS: Final = 4
 _MOST_EPSILON: Final = 700.0  # Above this, e^epsilon overflows float64.
 
 
@@ -79,8 +81,11 @@ class Format:
         """Whether a histogram over the whole format is worth its memory."""
         return (self.digits + 1 - 2 * self.emin) << (self.digits - 1) < _LARGEST_HISTOGRAM
 
-    def sizes(self) -> Floats:
-        """Return 0, the sizes of all numbers, and infinity, in the order of the histograms."""
+    def magnitudes(self) -> Floats:
+        """Return 0, the magnitude of each histogram cell, and infinity.
+
+        Below 2^emin some cells lie between the numbers of the format; they stay empty.
+        """
         exponents = np.arange(self.emin - self.digits + 1, 2 - self.emin)
         steps = 2 ** (self.digits - 1)
         numbers = np.multiply.outer(2.0**exponents, 1 + np.arange(steps) / steps)
@@ -128,8 +133,8 @@ def release_law(law: Law, value: float, fmt: Format, scale: float = 1.0) -> Law:
 def delta(epsilon: float, law0: Law, law1: Law) -> float:
     """Return the smallest delta with P0(S) <= e^epsilon P1(S) + delta for every set S of outputs.
 
-    It is the sum of max(0, P0 - e^epsilon P1) over the outputs. With the laws exchanged it is
-    another number; a private mechanism keeps both small.
+    It is the sum of max(0, P0 - e^epsilon P1) over the outputs. Exchanging the laws gives a
+    different delta; a private mechanism keeps both small.
 
     Examples
     --------
@@ -189,9 +194,16 @@ def stepwise_law(form: str, variates: int, precision: int, fmt: Format) -> Law:
 
     Parameters
     ----------
-    form, variates, precision
-        "inverse", "exponentials", "theorem" or "pairs" (docs/samplers.md), n and p. A uniform is a
-        value of the format, so p <= digits; the cosine is the paper's, without Remark 1.
+    form
+        "inverse", "exponentials", "theorem" or "pairs" (docs/samplers.md). The cosine is the
+        paper's, without Remark 1.
+    variates
+        The number n of uniforms that each output uses.
+    precision
+        The number p of bits of each uniform, at most `fmt.digits`: a uniform must be a value of the
+        format.
+    fmt
+        The format.
 
     Examples
     --------
@@ -232,7 +244,7 @@ def sampler_law(form: str, variates: int, precision: int, fmt: Format) -> Law:
     1.3862943649291992
     """
     check_choice("form", form, _FORMS)
-    is_sum_of_pairs = variates == _TWO_PAIRS and form in {"theorem", "pairs"}
+    is_sum_of_pairs = variates == _UNIFORMS_IN_TWO_PAIRS and form in {"theorem", "pairs"}
     most = _MOST_SUMMED_BITS if is_sum_of_pairs and fmt.is_small else MOST_BITS
     n, p = _check_size(form, variates, precision, fmt, most)
     kernel, parameters = _FORMS[form].kernel(), _FORMS[form].parameters
@@ -262,14 +274,14 @@ def ideal_law(distribution: Distribution, fmt: Format) -> Law:
     """
     if not fmt.is_small:
         reject("fmt", fmt.name, "be a format with fewer numbers")
-    values = np.unique(fmt.round(np.concatenate([-fmt.sizes(), fmt.sizes()])))
+    values = np.unique(fmt.round(np.concatenate([-fmt.magnitudes(), fmt.magnitudes()])))
     borders = (values[1:-2] + values[2:-1]) / 2
     # Numbers beyond the last border, at the spacing of the largest numbers, round to infinity.
     end = borders[-1] + values[-2] - values[-3]
-    return Law(values, cells(distribution, np.concatenate([[-end], borders, [end]])))
+    return Law(values, cell_probabilities(distribution, np.concatenate([[-end], borders, [end]])))
 
 
-def cells(distribution: Distribution, borders: Floats) -> Floats:
+def cell_probabilities(distribution: Distribution, borders: Floats) -> Floats:
     """Return the probability of each cell between borders, including the two outer cells.
 
     The right half is computed as the mirror image of the left one, where the distribution function
@@ -285,7 +297,7 @@ def _check_size(
     form: str, variates: int, precision: int, fmt: Format, most_bits: int
 ) -> tuple[int, int]:
     """Return n and p, or raise if p is too large for the format or for an enumeration."""
-    _, n = forms.choose([_FORMS[form]], form, variates, at_least=1)
+    _, n = forms.choose_form([_FORMS[form]], form, variates, at_least=1)
     p = check_integer("precision", precision, least=1, most=fmt.digits)
     if n * p > most_bits:
         reject("precision", p, f"be at most {most_bits // n} for {n} uniforms")
@@ -305,17 +317,17 @@ def _sum_by_histogram(a: Law, b: Law, fmt: Format) -> Law:
 
     If both laws are the same object, a pair and its mirror image are counted together.
     """
-    kernel, sizes = formats.add_laws, fmt.sizes()
+    kernel, magnitudes = formats.add_laws, fmt.magnitudes()
     histograms: list[Floats] = []
 
     def work(first: int, last: int) -> None:
-        histogram = np.zeros(2 * len(sizes))
-        cells = np.empty(b.values.size, dtype=np.int64)
+        histogram = np.zeros(2 * len(magnitudes))
+        cell_indices = np.empty(b.values.size, dtype=np.int64)
 
         def count(rows: slice, others: slice, times: float) -> None:
-            part = a.values[rows], times * a.probabilities[rows]
-            rest = b.values[others], b.probabilities[others]
-            kernel(*part, *rest, fmt.digits, fmt.emin, cells[: rest[0].size], histogram)
+            of_a = a.values[rows], times * a.probabilities[rows]
+            of_b = b.values[others], b.probabilities[others]
+            kernel(*of_a, *of_b, fmt.digits, fmt.emin, cell_indices[: of_b[0].size], histogram)
 
         if a is b:
             for start in range(first, last, _ROWS):
@@ -329,11 +341,14 @@ def _sum_by_histogram(a: Law, b: Law, fmt: Format) -> Law:
     run_in_parallel(work, a.values.size, _ROWS, cores())
     mass = np.sum(histograms, axis=0)
     positive = mass > 0
-    return merge(np.concatenate([sizes, -sizes])[positive], mass[positive])
+    return merge(np.concatenate([magnitudes, -magnitudes])[positive], mass[positive])
 
 
 def enumerate_law(draw: Draw, n: int, bits: int, count: int) -> Law:
-    """Return the law of a kernel's output over the first `count` of all n words of `bits` bits."""
+    """Return the law of a kernel's output over the first `count` inputs.
+
+    An input is n words, each with `bits` bits.
+    """
     fill = formats.all_words
     counted: list[tuple[Floats, Integers]] = []
 

@@ -122,7 +122,9 @@ def _ideal_law(
 ) -> Law:
     """Return the law of the ideal mechanism, rounded to the grid, in cells from -far to far."""
     points = grid * np.arange(-far, far + 1, dtype=np.float64)
-    return Law(points, laws.cells(distribution, (points[:-1] + grid / 2 - value) / scale))
+    return Law(
+        points, laws.cell_probabilities(distribution, (points[:-1] + grid / 2 - value) / scale)
+    )
 
 
 def _decided_law(
@@ -210,11 +212,11 @@ def _leak(
     """Return one row: the leak of 0 against 1 at scale 1."""
     at_0, at_1 = (release_law(law, value, fmt) for value in (0.0, 1.0))
     noise = "Gaussian" if sampler[1] == "pairs" else "Laplace"
-    deltas = delta(epsilon, at_0, at_1), delta(epsilon, at_1, at_0), _ideal(noise, epsilon)
+    deltas = delta(epsilon, at_0, at_1), delta(epsilon, at_1, at_0), _ideal_delta(noise, epsilon)
     return Leak(sampler[0], noise, *sampler[1:], *deltas)
 
 
-def _ideal(noise: str, epsilon: float) -> float:
+def _ideal_delta(noise: str, epsilon: float) -> float:
     """Return delta(epsilon) in real arithmetic, at scale 1 and a distance of 1."""
     if noise == "Laplace":
         return max(0.0, -math.expm1((epsilon - 1) / 2))
@@ -229,7 +231,7 @@ def release_table(epsilon: float = 1.0) -> list[ReleaseBounds]:
     ]
 
 
-def text(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float) -> str:
+def format_tables(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float) -> str:
     """Return both tables as text, with a line for each n and a column for each p."""
     lines = [f"delta({epsilon:g}) of fl(0 + z) against fl(1 + z), in brackets the other way round"]
     for (arithmetic, fmt, noise), rows in groupby(
@@ -272,7 +274,9 @@ _PANELS: Final = (
 )
 
 
-def plot(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float, target: Path) -> None:
+def plot_leakage(
+    leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float, target: Path
+) -> None:
     """Draw delta of samplers against n and p, and of the exact release, to a .png, .pdf or .svg."""
     matplotlib = errors.import_extra("matplotlib", "plots")
     matplotlib.use("Agg")

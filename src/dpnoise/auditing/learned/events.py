@@ -17,25 +17,25 @@ from dpnoise.auditing.learned.expected_bounds import (
     Proposal,
     Score,
     drop_duplicates,
-    thresholds,
+    propose_events_of_score,
 )
 from dpnoise.auditing.learned.scores import (
     Cells,
     Steps,
-    counts,
+    count_by_cell,
     edges_of,
     edges_of_codes,
     find_cells,
-    relearn_steps,
-    rising_steps,
-    steps,
+    fit_rising_steps,
+    fit_steps,
+    fit_weights,
+    refit_steps,
     tail_shares,
-    weights,
 )
 from dpnoise.auditing.learned.views import (
+    DIFFERENCES,
     PARTS,
     SIDES,
-    STEPS,
     WHOLE,
     Block,
     Take,
@@ -55,7 +55,7 @@ _MONOTONE_SHARES: Final = tail_shares(TUNING.monotone_log_odds, TUNING.monotone_
 _FREE_SHARES: Final = np.arange(1, TUNING.free_cells) / TUNING.free_cells
 
 
-def proposals(
+def propose_events(
     rows0: Floats,
     rows1: Floats,
     names: Sequence[str],
@@ -63,43 +63,45 @@ def proposals(
     *,
     text: Text = no_text,
     quick: bool = False,
-    trees: int | None = None,
+    tree_seed: int | None = None,
 ) -> list[Proposal]:
     """Learn events from rows of two data sets, and return them, the best first.
 
     `names` are the names of the columns; `text` returns the text that a code stands for. For the
-    comparison of pairs, `quick` skips sums that take long to learn. `trees` is the seed of boosted
-    trees, or None to learn none.
+    comparison of pairs, `quick` skips sums that take long to learn. `tree_seed` seeds boosted
+    trees; None learns no trees.
     """
     n = min(len(rows0), len(rows1))
     cuts = [0, n // 2, n // 2, n] if quick else [0, n // 2, 3 * n // 4, n]
-    parts = [slice(*ends) for ends in pairwise(cuts)]
-    fit, combine, select = (_PairedRows(rows0[part], rows1[part]) for part in parts)
+    splits = [slice(*ends) for ends in pairwise(cuts)]
+    fit, combine, select = (_PairedRows(rows0[split], rows1[split]) for split in splits)
     if quick:
+        # A quick search has no middle split: the last one combines and selects.
         fit, select = fit.first(TUNING.quick_outputs), select.first(TUNING.quick_outputs)
         combine = select
     sample = [rows[: min(n // 2, TUNING.view_outputs)] for rows in (rows0, rows1)]
     views = views_of(np.concatenate(sample), names, text)
     events: list[Proposal] = []
     scores = _learn_scores(views, fit, combine, quick=quick)
-    if trees is not None:
-        scores = chain(scores, _boost_trees(fit.first(TUNING.boosting_outputs), combine, trees))
+    if tree_seed is not None:
+        scores = chain(scores, _boost_trees(fit.first(TUNING.boosting_outputs), combine, tree_seed))
     for score in scores:
-        part = select.first(TUNING.summing_outputs) if len(score.views) > 1 else select
-        events += thresholds(score, part.evaluate(score), estimator)
+        rows = select.first(TUNING.summing_outputs) if len(score.views) > 1 else select
+        events += propose_events_of_score(score, rows.evaluate(score), estimator)
     return drop_duplicates(events)
 
 
-def tune(
+def tune_thresholds(
     scores: Sequence[Score], rows0: Floats, rows1: Floats, estimator: BoundEstimator
 ) -> list[Proposal]:
     """Choose the thresholds of scores again, on rows that they were not learned from.
 
     Each score gives several events: the best one, and rarer and likelier ones.
     """
-    part = _PairedRows(rows0, rows1)
+    rows = _PairedRows(rows0, rows1)
     events = chain.from_iterable(
-        thresholds(score, part.evaluate(score), estimator, several=True) for score in scores
+        propose_events_of_score(score, rows.evaluate(score), estimator, several=True)
+        for score in scores
     )
     return drop_duplicates(proposal for proposal in events if not proposal.rare)
 
@@ -108,18 +110,18 @@ class _PairedRows:
     """Rows of both data sets, with the frequency of each and a cache of what views read."""
 
     def __init__(self, rows0: Floats, rows1: Floats) -> None:
-        self._unfolded = rows0, rows1
-        self.rows, (self.count0, self.count1), self.folded = fold_rows(rows0, rows1)
+        self._all_rows = rows0, rows1
+        self.rows, (self.count0, self.count1), self.deduplicated = deduplicate_rows(rows0, rows1)
         self._block = Block(self.rows)
         self._cells: dict[tuple[Take, int], tuple[Floats, Cells]] = {}
         self._first: dict[int, _PairedRows] = {}
 
     def first(self, n: int) -> "_PairedRows":
-        """Return the first n rows of each data set; all of them if equal rows were folded."""
-        if self.folded or n >= len(self._unfolded[0]):
+        """Return the first n rows of each data set; all of them if they were deduplicated."""
+        if self.deduplicated or n >= len(self._all_rows[0]):
             return self
         if n not in self._first:
-            self._first[n] = _PairedRows(*(rows[:n] for rows in self._unfolded))
+            self._first[n] = _PairedRows(*(rows[:n] for rows in self._all_rows))
         return self._first[n]
 
     def values_of(self, view: View) -> Floats:
@@ -133,7 +135,7 @@ class _PairedRows:
         return self._cells[key][1]
 
     def counts(self, view: View, edges: Floats) -> tuple[Floats, Floats]:
-        return counts(edges, self.cells(view, edges), self.count0, self.count1)
+        return count_by_cell(edges, self.cells(view, edges), self.count0, self.count1)
 
     def features(self, pairs: Sequence[tuple[View, Steps]]) -> Floats:
         return np.column_stack([step.ratios[self.cells(view, step.edges)] for view, step in pairs])
@@ -152,14 +154,14 @@ class _PairedRows:
         return total, self.count0, self.count1
 
 
-def fold_rows(*parts: Floats) -> tuple[Floats, list[Floats], bool]:
-    """Return the rows of all parts, their counts in each part, and whether they were folded.
+def deduplicate_rows(*parts: Floats) -> tuple[Floats, list[Floats], bool]:
+    """Return the distinct rows with their counts in each part, or all rows if few repeat.
 
-    If many rows are equal they are folded: each distinct row is returned once.
+    The third result says whether the rows were deduplicated.
     """
     rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
     lengths = [len(part) for part in parts]
-    if not are_alike(np.concatenate([part[: TUNING.folding_outputs] for part in parts])):
+    if not has_many_duplicates(np.concatenate([part[: TUNING.folding_outputs] for part in parts])):
         return rows, [np.repeat(row, lengths) for row in np.eye(len(parts))], False
     first, same = group_equal_rows(rows)
     groups = np.split(same, np.cumsum(lengths)[:-1])
@@ -167,8 +169,8 @@ def fold_rows(*parts: Floats) -> tuple[Floats, list[Floats], bool]:
     return rows[first], repeats, True
 
 
-def are_alike(rows: Floats) -> bool:
-    """Return whether enough rows are equal that folding them pays."""
+def has_many_duplicates(rows: Floats) -> bool:
+    """Return whether enough rows repeat to make deduplication worthwhile."""
     return len(np.unique(row_codes(rows))) * TUNING.least_repeats <= len(rows)
 
 
@@ -177,18 +179,18 @@ def _promising_scores(
 ) -> list[tuple[View, Steps]]:
     """Return the best scores of single views.
 
-    Scores of a whole output always stay. Unless `quick`, those of parts and of their differences
-    stay too if there are few, because sums of them may be strong.
+    Scores of a whole output are always kept. Unless `quick`, scores of parts and of their
+    differences are kept too if an output has few parts, because sums of them may be strong.
     """
     learned = [(view, step) for view in views for step in _learn_steps(view, fit)]
-    worth = [_worth(view, step, combine) for view, step in learned]
+    z_scores = [_z_score(view, step, combine) for view, step in learned]
     most = TUNING.quick_scores_relearned if quick else TUNING.scores_relearned
-    best = set(np.argsort(worth, kind="stable")[::-1][:most].tolist())
-    parts = not quick and sum(view.kind == PARTS for view in views) <= TUNING.parts_summed
+    best = set(np.argsort(z_scores, kind="stable")[::-1][:most].tolist())
+    keep_parts = not quick and sum(view.kind == PARTS for view in views) <= TUNING.parts_summed
 
     def is_kept(view: View, step: Steps) -> bool:
         return view.kind in {WHOLE, *SIDES} or (
-            view.kind in {PARTS, STEPS} and parts and not step.free
+            view.kind in {PARTS, DIFFERENCES} and keep_parts and not step.free
         )
 
     return [pair for i, pair in enumerate(learned) if i in best or is_kept(*pair)]
@@ -204,29 +206,29 @@ def _learn_scores(
     few = TUNING.view_ranking_outputs // 4 if quick else TUNING.view_ranking_outputs
     kept = _promising_scores(views, fit.first(few), combine.first(few), quick=quick)
     for_sums, last_size, last_mix = combine.first(TUNING.summing_outputs), 0, 0
-    ranked, worth = _rank(kept, fit.first(TUNING.summing_outputs), for_sums)
-    for least in TUNING.summed_standard_errors[: 1 if quick else None]:
-        strong = _best_of_each([pair for pair in ranked if worth[id(pair[1])] > least], id)
+    ranked, z_scores = _relearn_and_rank(kept, fit.first(TUNING.summing_outputs), for_sums)
+    for threshold in TUNING.summed_standard_errors[: 1 if quick else None]:
+        strong = _first_of_each([pair for pair in ranked if z_scores[id(pair[1])] > threshold], id)
         if len(strong) == last_size:
             continue
         last_size = len(strong)
-        for kind in (PARTS, STEPS):
+        for kind in (PARTS, DIFFERENCES):
             yield from _sum_scores(
                 [pair for pair in strong if pair[0].kind == kind], for_sums, quick=quick
             )
         # Views of two kinds may read the same number, which may enter a sum only once.
-        mix = _best_of_each(strong, lambda view: view.take)[: TUNING.kinds_summed]
+        mix = _first_of_each(strong, lambda view: view.take)[: TUNING.kinds_summed]
         if not quick and len(mix) != last_mix:
             last_mix = len(mix)
             yield from _sum_scores(mix, for_sums, quick=False)
     sides = [[pair for pair in ranked if pair[0].kind == kind] for kind in SIDES]
     if all(sides):
         leading_of_sides = (side[: TUNING.scores_per_side] for side in sides)
-        best_of_sides = [_rank(side, fit, combine)[0][0] for side in leading_of_sides]
+        best_of_sides = [_relearn_and_rank(side, fit, combine)[0][0] for side in leading_of_sides]
         yield from _sum_scores(best_of_sides, combine, quick=quick)
     most = TUNING.single_scores
     best = ranked[: most // 2] + [pair for pair in ranked[most // 2 :] if pair[0].kind == WHOLE]
-    for view, step in _rank(best, fit, combine)[0][:most]:
+    for view, step in _relearn_and_rank(best, fit, combine)[0][:most]:
         yield Score((view,), (step,), (1.0,))
 
 
@@ -254,33 +256,41 @@ def _boost_trees(fit: _PairedRows, combine: _PairedRows, seed: int) -> Iterator[
     view = View("the likelihood ratio that boosted trees give", TREES, take)
     x = combine.values_of(view)
     (edges,) = edges_of(x, combine.count0 + combine.count1, _MONOTONE_SHARES)
-    step = rising_steps(edges, *combine.counts(view, edges))
+    step = fit_rising_steps(edges, *combine.counts(view, edges))
     yield Score((view,), (step,), (1.0,))
 
 
-def _rank(
+def _relearn_and_rank(
     pairs: Sequence[tuple[View, Steps]], fit: _PairedRows, combine: _PairedRows
 ) -> tuple[list[tuple[View, Steps]], dict[int, float]]:
-    """Learn scores again; return them with the largest worth first, and the worth of each."""
-    learned = [(view, relearn_steps(step, *fit.counts(view, step.edges))) for view, step in pairs]
-    worth = {id(step): _worth(view, step, combine) for view, step in learned}
-    return sorted(learned, key=lambda pair: -worth[id(pair[1])]), worth
+    """Learn scores again from `fit`; return them by z-score on `combine`, largest first.
+
+    The second result has the z-scores, by the id of the step function.
+    """
+    learned = [(view, refit_steps(step, *fit.counts(view, step.edges))) for view, step in pairs]
+    z_scores = {id(step): _z_score(view, step, combine) for view, step in learned}
+    return sorted(learned, key=lambda pair: -z_scores[id(pair[1])]), z_scores
 
 
 def _learn_steps(view: View, fit: _PairedRows) -> list[Steps]:
+    """Fit one or two step functions to a view.
+
+    A number gets a monotone one and, unless it has only two values, a free one. A code gets a free
+    one, and a second one if some codes have an order.
+    """
     x, repeats = fit.values_of(view), fit.count0 + fit.count1
     if view.coded:
         edges = edges_of_codes(x, repeats)
         seen = fit.counts(view, edges)
-        return [steps(edges, *seen, together) for together in sorted({0, view.together})]
+        return [fit_steps(edges, *seen, span) for span in sorted({0, view.ordered_span})]
     fine, coarse = edges_of(x, repeats, _MONOTONE_SHARES, _FREE_SHARES)
-    rising = rising_steps(fine, *fit.counts(view, fine))
+    rising = fit_rising_steps(fine, *fit.counts(view, fine))
     if len(fine) <= TUNING.edges_of_two_numbers:
         return [rising]
-    return [rising, steps(coarse, *fit.counts(view, coarse))]
+    return [rising, fit_steps(coarse, *fit.counts(view, coarse))]
 
 
-def _worth(view: View, step: Steps, part: _PairedRows) -> float:
+def _z_score(view: View, step: Steps, part: _PairedRows) -> float:
     """Return the difference of the mean scores of both data sets, in standard errors."""
     means, errors = [], []
     for seen in part.counts(view, step.edges):
@@ -292,23 +302,27 @@ def _worth(view: View, step: Steps, part: _PairedRows) -> float:
     return float((means[0] - means[1]) / error) if error > 0 else 0.0
 
 
-def _best_of_each(
+def _first_of_each(
     pairs: Sequence[tuple[View, Steps]], key: Callable[[View], Hashable]
 ) -> list[tuple[View, Steps]]:
-    """Return the best score for each key of a view, because naive Bayes must not count it twice."""
-    best: dict[Hashable, tuple[View, Steps]] = {}
+    """Keep the first score for each key of a view. `pairs` must be sorted, the best first.
+
+    A sum of scores must not count the same number of an output twice.
+    """
+    first: dict[Hashable, tuple[View, Steps]] = {}
     for pair in pairs:
-        best.setdefault(key(pair[0]), pair)
-    return list(best.values())
+        first.setdefault(key(pair[0]), pair)
+    return list(first.values())
 
 
 def _sum_scores(
     pairs: list[tuple[View, Steps]], combine: _PairedRows, *, quick: bool
 ) -> Iterator[Score]:
+    """Yield the plain sum of several scores and, unless `quick`, a weighted sum."""
     if len(pairs) < 2:
         return
-    views, parts = zip(*pairs, strict=True)
-    yield Score(views, parts, (1.0,) * len(pairs))
+    views, step_functions = zip(*pairs, strict=True)
+    yield Score(views, step_functions, (1.0,) * len(pairs))
     if not quick:
-        fitted = weights(combine.features(pairs), combine.count0, combine.count1)
-        yield Score(views, parts, tuple(fitted.tolist()))
+        fitted = fit_weights(combine.features(pairs), combine.count0, combine.count1)
+        yield Score(views, step_functions, tuple(fitted.tolist()))

@@ -1,7 +1,8 @@
 """Events of a score: its thresholds, their expected bounds, and the ranking of events.
 
 A score estimates a likelihood ratio. Its events are "above a threshold" and "below a threshold".
-Chosen events are proposals: an audit counts them in fresh releases.
+Chosen events are proposals: an audit counts them in fresh releases. The expected bound of an event
+is the epsilon (or mu, or rho) that this count will probably certify with it.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -14,14 +15,19 @@ from scipy import special
 
 from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
-from dpnoise.auditing.learned.scores import Steps, fit_logistic_curve, sides, tail_shares
+from dpnoise.auditing.learned.scores import (
+    Steps,
+    count_above_and_below,
+    fit_logistic_curve,
+    tail_shares,
+)
 from dpnoise.auditing.learned.views import SIDES, Block, Rows, Text, View, no_text
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.parallel import cores, run_in_parallel
 
 TREES: Final = "trees"  # The kind of the view that boosted trees give.
-_NAMED: Final = 4  # The most numbers, ranges or views in an event's words.
+_MAX_NAMED: Final = 4  # The most numbers, ranges or views in an event's words.
 
 
 @dataclass(frozen=True)
@@ -43,11 +49,11 @@ def evaluate(scores: Sequence[Score], rows: Rows) -> Floats:
 
     def add(first: int, last: int) -> None:
         for start in range(first, last, TUNING.block_rows):
-            part = slice(start, min(last, start + TUNING.block_rows))
-            block = Block(rows[part])
+            span = slice(start, min(last, start + TUNING.block_rows))
+            block = Block(rows[span])
             for score, total in zip(scores, totals, strict=True):
                 for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
-                    step.add(block.of(view.take), weight, total[part])
+                    step.add(block.of(view.take), weight, total[span])
 
     run_in_parallel(add, len(rows), TUNING.block_rows, cores())
     return totals
@@ -60,7 +66,7 @@ class Proposal:
     score: Score
     event: Event
     cut: float  # The threshold of the score.
-    swapped: bool  # Whether it is "below", and likelier at the second data set.
+    swapped: bool  # The event is score < cut, which is likelier at the second data set.
     expected_bound: float
     hits: tuple[float, float]  # Counts at the data set where it is likelier, and at the other.
     shares: tuple[float, float]  # The same as frequencies of a smooth curve.
@@ -81,36 +87,39 @@ def _happens(score: Score, cut: float, swapped: bool, rows: Rows) -> Flags:  # n
     return _is_beyond(score(rows), cut, swapped=swapped)
 
 
-def thresholds(
+def propose_events_of_score(
     score: Score,
     seen: tuple[Floats, Floats, Floats],
     estimator: BoundEstimator,
     *,
     several: bool = False,
 ) -> list[Proposal]:
-    """Return the event with the best threshold of a score, for each of the two data sets.
+    """Return the best event of a score for each of the two data sets: above or below a threshold.
 
     `seen` has values of the score, and their counts at either data set. With `several`, rarer and
     likelier events are returned as well: among many thresholds, a rare event may look best by
     chance.
     """
     values, count0, count1 = seen
-    cuts, few = _cuts(values, count0 + count1)
+    cuts, is_complete = _choose_cuts(values, count0 + count1)
     n = int(count0.sum())
-    above, below = sides(cuts, values, count0, count1)
-    upper, lower, misfit = _fit_curve(cuts, below[0], below[1], n, few=few)
+    above, below = count_above_and_below(cuts, values, count0, count1)
+    upper, lower, misfit = _fit_curve(cuts, below[0], below[1], n, is_complete=is_complete)
     cost = TUNING.complexity_cost * _complexity(score)
-    steps = (TUNING.rarer_events, 0 if few else TUNING.likelier_events) if several else (0, 0)
+    rarer = TUNING.rarer_events if several else 0
+    likelier = TUNING.likelier_events if several and not is_complete else 0
     events: list[Proposal] = []
     for swapped, hits, shares in ((False, above, upper), (True, below[::-1], lower[::-1])):
-        for i, expected, rare in _best_cuts(hits, shares, n, estimator, misfit, steps):
+        for i, expected, rare in _best_cuts(hits, shares, n, estimator, misfit, rarer, likelier):
             cut = cuts[i]
-            words = _words(score, cut, swapped=swapped)
+            words = _describe_event(score, cut, swapped=swapped)
             event = Event(words, partial(_happens, score, cut, swapped))
-            worth = expected - cost * abs(expected)
+            discounted = expected - cost * abs(expected)
             counted, smooth = ((float(x[0][i]), float(x[1][i])) for x in (hits, shares))
             events.append(
-                Proposal(score, event, cut, swapped, worth, counted, smooth, misfit, cost, rare)
+                Proposal(
+                    score, event, cut, swapped, discounted, counted, smooth, misfit, cost, rare
+                )
             )
     return events
 
@@ -121,7 +130,8 @@ def _best_cuts(
     n: int,
     estimator: BoundEstimator,
     misfit: float,
-    steps: tuple[int, int],
+    rarer: int,
+    likelier: int,
 ) -> list[tuple[int, float, bool]]:
     """Return (index, expected bound, whether the event is rare) for the best thresholds."""
     hits0, hits1 = hits
@@ -129,7 +139,9 @@ def _best_cuts(
         estimator.expected_bounds(hits0, hits1, n),
         _shrink_to_curve(hits, shares, n, estimator, misfit),
     )
-    chosen = [(i, float(usual[i]), False) for i in _ladder(usual, hits0, steps)]
+    chosen = [
+        (i, float(usual[i]), False) for i in _pick_at_several_rates(usual, hits0, rarer, likelier)
+    ]
     # The bound of a rare event is uncertain: so the best one is kept in addition.
     is_rare = (hits0 <= TUNING.rare_share * n) & (hits0 >= TUNING.least_rare_hits)
     rare = np.full(len(hits0), -1.0)
@@ -153,16 +165,16 @@ def drop_duplicates(proposals: Iterable[Proposal]) -> list[Proposal]:
     return list(first.values())
 
 
-def expect(
+def recompute_expected_bounds(
     proposals: Sequence[Proposal], hits: Floats, n: int, estimator: BoundEstimator
 ) -> Floats:
-    """Return the expected bounds of events, given their hits in n fresh releases each."""
+    """Return the expected bounds of events, from their hits in n fresh releases per data set."""
     hits0, hits1 = hits.T
     shares = np.array([proposal.shares for proposal in proposals]).T
     misfits = np.array([proposal.misfit for proposal in proposals])
     cost = np.array([proposal.cost for proposal in proposals])
     smooth = _shrink_to_curve(
-        (hits0, hits1), (shares[0], shares[1]), n, estimator, misfits, hope=0.0
+        (hits0, hits1), (shares[0], shares[1]), n, estimator, misfits, max_optimism=0.0
     )
     # The larger of both estimates would favour luck, because one of many events is chosen.
     bounds = np.where(smooth > -np.inf, smooth, estimator.expected_bounds(hits0, hits1, n))
@@ -177,7 +189,7 @@ def best_proposals(proposals: Sequence[Proposal], n: int) -> list[Proposal]:
 
 
 def _complexity(score: Score) -> int:
-    """Return the cost of a score, in simple views."""
+    """Return the complexity of a score: the equivalent number of monotone views."""
     kinds = {view.kind for view in score.views}
     overlap = len(kinds) > 1 and kinds != set(SIDES)
     total = sum(TUNING.free_cost_factor if step.free else 1 for step in score.steps)
@@ -186,8 +198,8 @@ def _complexity(score: Score) -> int:
     return (TUNING.overlap_cost_factor if overlap else 1) * total
 
 
-def _cuts(score: Floats, repeats: Floats) -> tuple[Floats, bool]:
-    """Return thresholds to try, denser in the tails, and whether they are all distinct scores."""
+def _choose_cuts(score: Floats, repeats: Floats) -> tuple[Floats, bool]:
+    """Return thresholds to try, denser in the tails, and whether every distinct score is one."""
     sample = slice(None, None, -(-len(score) // TUNING.threshold_sample))
     order = np.argsort(score[sample])
     ordered, total = score[sample][order], repeats[sample][order].cumsum()
@@ -198,20 +210,23 @@ def _cuts(score: Floats, repeats: Floats) -> tuple[Floats, bool]:
     return np.unique(ordered[np.searchsorted(total[:-1], shares * total[-1])]), False
 
 
-def _ladder(expected: Floats, hits: Floats, steps: tuple[int, int]) -> list[int]:
-    """Return the indices of the best event, of rarer and then of likelier ones.
+def _pick_at_several_rates(expected: Floats, hits: Floats, rarer: int, likelier: int) -> list[int]:
+    """Return the indices of the best event, of some rarer and then of some likelier ones.
 
-    Each is the best of those that are rarer, or likelier, than the last; `steps` has the number of
-    rarer and of likelier ones.
+    Each rarer event is the best of those that are clearly rarer than the one before it; likelier
+    events are chosen in the same way.
     """
     finite = np.flatnonzero(expected > -np.inf)
     if not len(finite):
         return []
     chosen = [int(finite[expected[finite].argmax()])]
-    for count, sign in zip(steps, (1, -1), strict=True):
+    for count, is_rarer in ((rarer, True), (likelier, False)):
         last = chosen[0]
         for _ in range(count):
-            beyond = finite[sign * hits[finite] < sign * TUNING.event_step**sign * hits[last]]
+            if is_rarer:
+                beyond = finite[hits[finite] < TUNING.event_step * hits[last]]
+            else:
+                beyond = finite[hits[finite] > hits[last] / TUNING.event_step]
             if not len(beyond):
                 break
             last = int(beyond[expected[beyond].argmax()])
@@ -220,14 +235,14 @@ def _ladder(expected: Floats, hits: Floats, steps: tuple[int, int]) -> list[int]
 
 
 def _fit_curve(
-    cuts: Floats, below0: Floats, below1: Floats, n: int, *, few: bool
+    cuts: Floats, below0: Floats, below1: Floats, n: int, *, is_complete: bool
 ) -> tuple[list[Floats], list[Floats], float]:
     """Return the shares of both data sets above and below cuts, from a logistic curve.
 
     The third result is the misfit of the curve, as a standard error of its logarithms.
 
-    A score estimates a likelihood ratio. All releases together show how good it is, up to a factor,
-    and so they inform about rare events as well. `few`: the cuts are all distinct scores.
+    The curve is fitted to all releases. So it also predicts rare events, whose own counts are
+    small. `is_complete`: every distinct score is a cut.
     """
     # Cell i has the scores from cut i up to the next.
     c0, c1 = (np.diff(np.append(below, n)) for below in (below0, below1))
@@ -236,11 +251,14 @@ def _fit_curve(
     upper = [np.append(cell[::-1].cumsum()[::-1], 0.0) for cell in cells]
     lower = [np.append(0.0, cell.cumsum())[:-1] for cell in cells]
     misfit = _misfit(c0, c1, share)
-    return [part[1:] if few else part[:-1] for part in upper], lower, misfit
+    return [part[1:] if is_complete else part[:-1] for part in upper], lower, misfit
 
 
 def _misfit(c0: Floats, c1: Floats, share: Floats) -> float:
-    """Return the distance of counts from a curve beyond chance, in groups of cells."""
+    """Return the error of a curve that chance does not explain, as a standard error.
+
+    It comes from the chi-squared statistic of the counts in groups of cells.
+    """
     below = (c0 + c1).cumsum()
     groups = TUNING.curve_groups
     starts = np.unique(np.searchsorted(below, below[-1] * np.arange(groups) / groups, "right"))
@@ -259,13 +277,14 @@ def _shrink_to_curve(
     estimator: BoundEstimator,
     misfit: float | Floats,
     *,
-    hope: float = 0.5,
+    max_optimism: float = 0.5,
 ) -> Floats:
-    """Return expected bounds of events, with ratios shrunk to a smooth curve, rare ones the most.
+    """Return expected bounds of events, with counted ratios shrunk towards a smooth curve.
 
-    `misfit` is a standard error of the curve, in addition to a fraction of its ratio. Where the
-    curve exceeds the counted ratio, the difference counts as a further error. The result exceeds
-    the counted ratio by at most `hope` of its standard errors.
+    The fewer hits an event has, the more its ratio is shrunk. The curve's standard error is
+    `misfit` combined with a fraction of its log ratio. Where the curve exceeds the counted ratio,
+    the difference counts as a further error. The shrunk log ratio exceeds the counted one by at
+    most `max_optimism` standard errors of the count.
     """
     seen = (np.minimum(*hits) >= TUNING.least_curve_hits) & (np.minimum(*shares) > 0)
     h0, h1, p0, p1 = (np.where(seen, x, 1.0) for x in (*hits, *shares))
@@ -275,7 +294,7 @@ def _shrink_to_curve(
     by_counts, by_model = 1 / h0 + 1 / h1, (trust * smooth) ** 2 + misfit**2 + 1e-12
     weight = by_counts / (by_counts + by_model)
     ratio = np.minimum(
-        (1 - weight) * counted + weight * smooth, counted + hope * np.sqrt(by_counts)
+        (1 - weight) * counted + weight * smooth, counted + max_optimism * np.sqrt(by_counts)
     )
     excess = weight * np.maximum(0.0, smooth - counted)
     spread = np.sqrt(by_counts * by_model / (by_counts + by_model) + excess**2)
@@ -285,39 +304,43 @@ def _shrink_to_curve(
     return np.where(seen, expected, -np.inf)
 
 
-def _words(score: Score, threshold: float, *, swapped: bool) -> str:
+def _describe_event(score: Score, threshold: float, *, swapped: bool) -> str:
     """Describe in words when a score is beyond its threshold."""
     if len(score.views) > 1:
         by_weight = sorted(zip(score.weights, score.views, strict=True), key=lambda p: -abs(p[0]))
-        names = ", ".join(view.words for _, view in by_weight[:_NAMED])
-        rest = f" and {len(by_weight) - _NAMED} more" if len(by_weight) > _NAMED else ""
+        names = ", ".join(view.words for _, view in by_weight[:_MAX_NAMED])
+        rest = f" and {len(by_weight) - _MAX_NAMED} more" if len(by_weight) > _MAX_NAMED else ""
         side = "below" if swapped else "above"
         return f"a likelihood ratio of {names}{rest} is {side} {np.exp(threshold):.4g}"
     view, step = score.views[0], score.steps[0]
     inside = _is_beyond(step.ratios, threshold, swapped=swapped)
     if view.coded:
         return f"{view.words} is one of {int(inside.sum())}"
-    return f"{view.words} is {ranges(step.edges, inside, view.text, gaps=view.gaps)}"
+    described = describe_ranges(step.edges, inside, view.text, may_be_missing=view.may_be_missing)
+    return f"{view.words} is {described}"
 
 
-def ranges(edges: Floats, inside: Flags, text: Text = no_text, *, gaps: bool = True) -> str:
-    """Describe in words which cells between edges are inside.
+def describe_ranges(
+    edges: Floats, inside: Flags, text: Text = no_text, *, may_be_missing: bool = True
+) -> str:
+    """Describe in words the cells between edges that belong to an event.
 
-    A code is described by its text; `gaps`: a number may be missing.
+    `inside` says which cells do. A code is described by its text. `may_be_missing`: some outputs
+    do not have the number.
 
-    >>> ranges(np.array([1.0, np.nextafter(1.0, 2.0), 5.0, np.inf]),
+    >>> describe_ranges(np.array([1.0, np.nextafter(1.0, 2.0), 5.0, np.inf]),
     ...        np.array([False, True, False, True, False]))
     '1 or at least 5'
     """
     texts = _texts(edges, text)
     described = [name for i, name in texts.items() if inside[i]]
     edges, inside = _drop_text_cells(edges, inside, sorted(texts))
-    inside[-1] &= gaps
+    inside[-1] &= may_be_missing
     inside[0] &= len(edges) > 1 or not texts  # No number lies between texts.
-    for low, high in borders_of(edges, inside):
+    for low, high in inside_ranges(edges, inside):
         is_text = text(low) or text(high)
-        described.append("one of many texts" if is_text else _range(low, high))
-    if len(described) > _NAMED:
+        described.append("one of many texts" if is_text else _describe_range(low, high))
+    if len(described) > _MAX_NAMED:
         return f"one of {len(described)}, such as {described[0]}"
     return " or ".join(dict.fromkeys(described)) or "never"
 
@@ -338,27 +361,30 @@ def _texts(edges: Floats, text: Text) -> dict[int, str]:
     return {i: name for i, name in names.items() if name is not None}
 
 
-def borders_of(edges: Floats, inside: Flags) -> list[tuple[float, float]]:
-    """Return the ends of each range of cells inside; NaN is the end of the last cell."""
+def inside_ranges(edges: Floats, inside: Flags) -> list[tuple[float, float]]:
+    """Return the ends of each range of adjacent cells inside; NaN is the end of the last cell."""
     ends = np.concatenate([[-np.inf], edges, [np.nan]])
     marks = np.flatnonzero(np.diff(np.concatenate([[False], inside, [False]]).astype(np.int8)))
     return [(float(ends[start]), float(ends[end])) for start, end in marks.reshape(-1, 2)]
 
 
-def _range(low: float, high: float) -> str:
+def _describe_range(low: float, high: float) -> str:
     """Describe the range [low, high) in words; with NaN as `high` it includes missing numbers."""
     if high == np.nextafter(low, np.inf):
         return f"{low:.6g}"
     if low == np.inf:
         return "missing"
     missing = " or missing" if np.isnan(high) else ""
-    above, below = _border(low, "at least", "above"), _border(high, "below", "at most")
-    if not high < np.inf:
-        return (f"anything{missing}" if missing else "there") if low == -np.inf else above + missing
-    return below if low == -np.inf else f"{above} and {below}"
+    above = _describe_edge(low, "at least", "above")
+    below = _describe_edge(high, "below", "at most")
+    if high < np.inf:
+        return below if low == -np.inf else f"{above} and {below}"
+    if low > -np.inf:
+        return above + missing
+    return f"anything{missing}" if missing else "not missing"
 
 
-def _border(edge: float, words: str, words_before: str) -> str:
+def _describe_edge(edge: float, words: str, words_before: str) -> str:
     """Name an edge, or the number just below it if that is shorter."""
     before = float(np.nextafter(edge, -np.inf))
     is_shorter = len(repr(before)) < len(repr(float(edge)))

@@ -28,13 +28,13 @@ class Steps:
     """A step function: one log likelihood ratio for each cell between two edges.
 
     `free`: each ratio was learned separately, and depends more on chance than monotone ones.
-    `together`: the ratios of codes that differ by less than this only rise or only fall.
+    `ordered_span`: the ratios of codes that differ by less than this only rise or only fall.
     """
 
     edges: Floats
     ratios: Floats
     free: bool = False
-    together: int = 0
+    ordered_span: int = 0
 
     def add(
         self, x: NDArray[np.floating] | NDArray[np.int16], weight: float, total: Floats
@@ -197,26 +197,26 @@ def _edges(points: Floats, cuts: Floats | None = None) -> Floats:
     return np.unique(np.concatenate([points, np.nextafter(points, np.inf), others]))
 
 
-def steps(edges: Floats, c0: Floats, c1: Floats, together: int = 0) -> Steps:
+def fit_steps(edges: Floats, c0: Floats, c1: Floats, ordered_span: int = 0) -> Steps:
     """Learn the ratio of each cell separately, shrunk towards zero by its standard error.
 
     Each cell was seen c0 times at one data set, and c1 times at the other. The ratios of codes that
-    differ by less than `together` only rise or only fall.
+    differ by less than `ordered_span` only rise or only fall.
     """
     all0, all1 = c0.sum(), c1.sum()
-    if together:
+    if ordered_span:
         c0, c1 = c0.copy(), c1.copy()
         # Every other cell is a code's cell, as `edges_of_codes` makes them.
         codes = np.arange(1, len(edges), 2)
-        for group in np.split(codes, 1 + np.flatnonzero(np.diff(edges[codes - 1]) >= together)):
+        for group in np.split(codes, 1 + np.flatnonzero(np.diff(edges[codes - 1]) >= ordered_span)):
             c0[group], c1[group] = _pool_monotone(c0[group], c1[group])
     ratio = np.log((c0 + 0.5) / (all0 + 1)) - np.log((c1 + 0.5) / (all1 + 1))
     error = np.sqrt(1 / (c0 + 1) + 1 / (c1 + 1))
     shrunk = np.sign(ratio) * np.maximum(0.0, np.abs(ratio) - TUNING.ratio_shrinkage * error)
-    return Steps(edges, shrunk, free=True, together=together)
+    return Steps(edges, shrunk, free=True, ordered_span=ordered_span)
 
 
-def rising_steps(edges: Floats, c0: Floats, c1: Floats) -> Steps:
+def fit_rising_steps(edges: Floats, c0: Floats, c1: Floats) -> Steps:
     """Learn monotone ratios: neighbouring cells that violate the order are pooled.
 
     Pooling (Ayer and others 1955) gives the monotone ratios of maximum likelihood, so that few
@@ -227,14 +227,16 @@ def rising_steps(edges: Floats, c0: Floats, c1: Floats) -> Steps:
     return Steps(edges, ratios)
 
 
-def relearn_steps(step: Steps, c0: Floats, c1: Floats) -> Steps:
+def refit_steps(step: Steps, c0: Floats, c1: Floats) -> Steps:
     """Learn the ratios of the same cells from other releases."""
     if not step.free:
-        return rising_steps(step.edges, c0, c1)
-    return steps(step.edges, c0, c1, step.together)
+        return fit_rising_steps(step.edges, c0, c1)
+    return fit_steps(step.edges, c0, c1, step.ordered_span)
 
 
-def counts(edges: Floats, cells: Cells, count0: Floats, count1: Floats) -> tuple[Floats, Floats]:
+def count_by_cell(
+    edges: Floats, cells: Cells, count0: Floats, count1: Floats
+) -> tuple[Floats, Floats]:
     """Return the count of each cell at one data set and at the other."""
     c0, c1 = np.zeros((2, len(edges) + 1))
     _count(cells, count0, count1, c0, c1)
@@ -248,16 +250,17 @@ def _count(cells: Cells, count0: Floats, count1: Floats, c0: Floats, c1: Floats)
         c1[cells[i]] += count1[i]
 
 
-def sides(
+def count_above_and_below(
     cuts: Floats, score: Floats, count0: Floats, count1: Floats
 ) -> tuple[list[Floats], list[Floats]]:
     """Return the counts of scores above and below each cut, at either data set.
 
-    >>> sides(np.array([2.0]), np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0]), np.zeros(3))
+    >>> score, count0 = np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0])
+    >>> count_above_and_below(np.array([2.0]), score, count0, np.zeros(3))
     ([array([4.]), array([0.])], [array([1.]), array([0.])])
     """
     edges = _edges(cuts)
-    seen = [c.cumsum() for c in counts(edges, find_cells(edges, score), count0, count1)]
+    seen = [c.cumsum() for c in count_by_cell(edges, find_cells(edges, score), count0, count1)]
     at, after = np.searchsorted(edges, cuts), np.searchsorted(edges, np.nextafter(cuts, np.inf))
     return [c[-1] - c[after] for c in seen], [c[at] for c in seen]
 
@@ -318,7 +321,7 @@ def fit_logistic_curve(score: Floats, c0: Floats, c1: Floats) -> Floats:
     return np.asarray(special.expit(X @ w))
 
 
-def weights(features: Floats, count0: Floats, count1: Floats) -> Floats:
+def fit_weights(features: Floats, count0: Floats, count1: Floats) -> Floats:
     """Fit a logistic regression, with a small penalty, and return the weights of the features."""
     X = np.column_stack([features, np.ones(len(features))])
     w, ridge = np.zeros(X.shape[1]), np.zeros(0)

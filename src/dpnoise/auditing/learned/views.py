@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.generic import patterns
+from dpnoise.auditing.attacks.generic import bit_patterns
 from dpnoise.auditing.learned.scores import find_cells, tail_shares
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats, Integers
@@ -26,12 +26,12 @@ Text = Callable[[float], str | None]
 
 # Kinds of views: views of one kind are summed in one score.
 PARTS: Final = "parts"
-STEPS: Final = "differences"
+DIFFERENCES: Final = "differences"
 WHOLE: Final = "the whole"
 CODES: Final = "codes"
 SIDES: Final = ("parts that are numbers", "parts that are not")  # The two sides may be independent.
 
-_LEAST: Final = float(np.finfo(np.float64).tiny)  # The least spreads with a finite inverse.
+_SMALLEST_SPREAD: Final = float(np.finfo(np.float64).tiny)  # Its inverse is finite.
 _BITS: Final = np.uint64((1 << 52) - 1)  # Mask of a code, which a float must hold exactly.
 
 
@@ -57,32 +57,40 @@ class Block:
 class View:
     """One number of an output."""
 
-    words: str  # Its name, as the subject of a sentence: "y[2]".
+    words: str  # Its description, as the subject of a sentence: "y[2]".
     kind: str  # Views of one kind are summed.
     take: Take = field(repr=False)  # Rows -> numbers. Views of the same number share the function.
     coded: bool = False  # Whether the numbers are codes of patterns, without a meaningful order.
-    together: int = 0  # Codes that differ by less than this have a meaningful order.
+    ordered_span: int = 0  # Codes that differ by less than this have a meaningful order.
     text: Text = field(default=no_text, repr=False)  # The text that a number stands for, or None.
-    gaps: bool = True  # Whether it is missing in some outputs.
+    may_be_missing: bool = True  # Whether some outputs do not have it.
 
 
 def views_of(sample: Floats, names: Sequence[str], text: Text = no_text) -> list[View]:
     """Return the views of rows like the sample, without those that are constant in it."""
-    parts = [j for j in range(sample.shape[1]) if _varies(sample[:, j])]
-    numbers = [j for j in parts if j > 0]
+    # Column 0 is the length of the output.
+    columns = [j for j in range(sample.shape[1]) if _varies(sample[:, j])]
+    numbers = [j for j in columns if j > 0]
     most = TUNING.parts_viewed
-    views = [View(names[j], PARTS, _part(j), text=text if j else no_text) for j in parts[:most]]
+    views = [
+        View(names[j], PARTS, _column_reader(j), text=text if j else no_text)
+        for j in columns[:most]
+    ]
     for j in numbers[: TUNING.parts_with_bits]:
         views += _bit_views(sample[:, j], j, names[j])
     continuous = [j for j in numbers if _special_numbers(sample[:, j]) is not None]
     if len(continuous) > 1:
-        views += _differences(continuous[:most], names)
+        views += _difference_views(continuous[:most], names)
     if len(numbers) > 1:
-        views += _summaries(sample, numbers)
-        views += _patterns_of(sample, parts)
+        views += _summary_views(sample, numbers)
+        views += _pattern_views(sample, columns)
     block = Block(sample)
     with_values = [(view, block.of(view.take)) for view in views]
-    return [replace(view, gaps=bool(np.isnan(x).any())) for view, x in with_values if _varies(x)]
+    return [
+        replace(view, may_be_missing=bool(np.isnan(x).any()))
+        for view, x in with_values
+        if _varies(x)
+    ]
 
 
 def _varies(x: Rows) -> bool:
@@ -91,7 +99,7 @@ def _varies(x: Rows) -> bool:
 
 
 @cache
-def _part(j: int) -> Take:
+def _column_reader(j: int) -> Take:
     return lambda block: block.rows[:, j]
 
 
@@ -104,7 +112,7 @@ def _bit_views(x: Floats, j: int, name: str) -> list[View]:
         return [View(f"{name} modulo 2", CODES, lambda block: np.mod(block.rows[:, j], 2.0))]
     views = [
         View(f"the sign and the first and last bit of {name}", CODES,
-             lambda block: patterns(block.rows[:, j]).astype(np.float64), coded=True)
+             lambda block: bit_patterns(block.rows[:, j]).astype(np.float64), coded=True)
     ]  # fmt: skip
     if len(np.unique(np.mod(known, 1.0))) <= TUNING.fraction_values:
         fraction = View(f"the fraction of {name}", CODES, lambda block: np.mod(block.rows[:, j], 1))
@@ -112,18 +120,21 @@ def _bit_views(x: Floats, j: int, name: str) -> list[View]:
     return views
 
 
-def _differences(numbers: list[int], names: Sequence[str]) -> list[View]:
-    """Return views of the step from each part to the next, which undo cumulative sums."""
+def _difference_views(numbers: list[int], names: Sequence[str]) -> list[View]:
+    """Return views of the difference of each part from the next, which undo cumulative sums."""
 
-    def step(i: int, j: int) -> Take:
+    def difference(i: int, j: int) -> Take:
         return lambda block: block.rows[:, j] - block.rows[:, i]
 
     pairs = pairwise(numbers)
-    first = View(names[numbers[0]], STEPS, _part(numbers[0]))
-    return [first, *(View(f"{names[j]} - {names[i]}", STEPS, step(i, j)) for i, j in pairs)]
+    first = View(names[numbers[0]], DIFFERENCES, _column_reader(numbers[0]))
+    return [
+        first,
+        *(View(f"{names[j]} - {names[i]}", DIFFERENCES, difference(i, j)) for i, j in pairs),
+    ]
 
 
-def _summaries(sample: Floats, numbers: list[int]) -> list[View]:
+def _summary_views(sample: Floats, numbers: list[int]) -> list[View]:
     """Return views that summarise all numbers of an output."""
     no_points, zeros, ones = np.zeros(0), np.zeros(len(numbers)), np.ones(len(numbers))
     medians, spreads = _median_and_spread(sample[:, numbers])
@@ -184,7 +195,7 @@ def _median_and_spread(parts: Floats) -> tuple[Floats, Floats]:
     return medians, np.where(spreads > 0, spreads, 1.0)
 
 
-def _patterns_of(sample: Floats, parts: list[int]) -> list[View]:
+def _pattern_views(sample: Floats, parts: list[int]) -> list[View]:
     """Return codes of the positions of special numbers, also combined with the size of the rest.
 
     If some parts are plain numbers and others are not, each side has separate codes, too: if the
@@ -253,7 +264,7 @@ def _joint_view(
         code = block.of(pattern).astype(np.uint64) * np.uint64(0xBF58476D1CE4E5B9)
         return (((code >> np.uint64(11)) + size) & _BITS).astype(np.float64)
 
-    return View(words, kind, take, coded=True, together=TUNING.size_classes)
+    return View(words, kind, take, coded=True, ordered_span=TUNING.size_classes)
 
 
 def row_codes(rows: Rows) -> Floats:
@@ -311,7 +322,7 @@ def _sum_of(
     for j, median, spread in zip(parts, medians.tolist(), spreads.tolist(), strict=True):
         column = _column(rows, j)
         marks = _mark_special(column, points)
-        _add_plain(column, marks, median, 1 / max(spread, _LEAST), limit, out)
+        _add_plain(column, marks, median, 1 / max(spread, _SMALLEST_SPREAD), limit, out)
     return out
 
 

@@ -76,9 +76,10 @@ def count_persons_by_group(
     text: Collection[str] = (),
     progress: Callable[[float], object] | None = None,
 ) -> PersonCounts:
-    """Return the groups of a column and the exact number of persons in each. It is not private.
+    """Return the groups of a column and the exact number of persons in each.
 
-    At most `max_groups` groups of each person count. Rows without a group are left out. Without a
+    The result is not private. At most `unit.max_groups` groups of each person are counted. Rows
+    without a group are left out. Without a
     unit, every row is a person. `text` lists the columns of a frame that are declared to be text.
     `progress` is the same as for `tally`.
 

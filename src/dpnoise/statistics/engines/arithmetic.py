@@ -67,7 +67,7 @@ def check_numbers(name: str, dtype: "DType") -> None:
     if limits(dtype) is None and dtype.base_type() not in numbers:
         raise ArgumentError(
             f"Column {name!r} holds {type_name(dtype)}. It must hold numbers or booleans: convert "
-            "it first."
+            "it first. Counting rows needs no column."
         )
 
 

@@ -53,28 +53,30 @@ def number_of_cells(ask: Cells | Edges) -> int:
     return len(ask.edges) - 1 if isinstance(ask, Edges) else ask.most - ask.least + 1
 
 
-def check_unit(unit: Unit, grouped: Sequence[str], asked: Sequence[str]) -> None:
+def check_unit(unit: Unit, grouped: Sequence[str], value_columns: Sequence[str]) -> None:
     """Raise unless the columns and limits of a privacy unit are valid for a plan."""
-    check_persons(unit.columns, grouped, asked)
+    check_persons(unit.columns, grouped, value_columns)
     check_integer("max_groups", unit.max_groups, least=1)
     check_integer("max_rows", unit.max_rows, least=1)
     check_choice("without_id", unit.without_id, WITHOUT_ID)
     if unit.person_value is not None:
         check_choice("per_person", unit.person_value.kind, OWN)
         _check_bounds(unit.person_value)
-        if any(name != unit.person_value.column for name in asked):
+        if any(name != unit.person_value.column for name in value_columns):
             raise ArgumentError(
                 "All questions of a plan must be about the same value of each person."
             )
 
 
-def check_persons(columns: Sequence[str], grouped: Sequence[str], asked: Sequence[str]) -> None:
+def check_persons(
+    columns: Sequence[str], grouped: Sequence[str], value_columns: Sequence[str]
+) -> None:
     """Raise unless these columns can identify a person: groups and values cannot."""
     if not columns or not all(columns) or len(set(columns)) < len(columns):
         raise ArgumentError(
             "person must name one or more columns that identify a person, each once."
         )
-    for use, others in (("grouped by", grouped), ("published", asked)):
+    for use, others in (("grouped by", grouped), ("published", value_columns)):
         for name in columns:
             if name in others:
                 raise ArgumentError(

@@ -9,11 +9,13 @@ import os
 import stat
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final
 
 from dpnoise.core.errors import ArgumentError, check_choice, reject, short_repr, unknown_name_error
+from dpnoise.core.safe_text import escape_text
 
 FORMATS: Final = ("csv", "parquet", "json", "sqlite", "postgres")
 ENCODINGS: Final = ("utf-8", "latin-1", "utf-16")
@@ -29,6 +31,7 @@ _SUFFIXES: Final = {
     ".db": "sqlite",
 }
 _COMPRESSED: Final = {".gz", ".zst"}
+_MOST_NAMED: Final = 10  # A record names at most this many files.
 
 
 @dataclass(frozen=True)
@@ -75,38 +78,52 @@ class Files:
         check_choice("encoding", self.encoding, ENCODINGS)
         check_choice("decimal", self.decimal, (".", ","))
         for name in ("delimiter", "quote"):
-            sign = getattr(self, name)
-            is_allowed = len(sign) == 1 and sign.isascii() and sign not in "\r\n\0\x1f"
-            if not is_allowed and not (name == "quote" and not sign):
-                reject(name, sign, "be one ASCII character, no newline")
+            character = getattr(self, name)
+            is_allowed = (
+                len(character) == 1 and character.isascii() and character not in "\r\n\0\x1f"
+            )
+            if not is_allowed and not (name == "quote" and not character):
+                reject(name, character, "be one ASCII character other than a newline")
         if self.delimiter == self.decimal:
-            reject("delimiter", self.delimiter, "be another sign than that of decimals, as ';'")
+            reject("delimiter", self.delimiter, "differ from the decimal character: use ';'")
         if self.delimiter == self.quote:
-            reject("delimiter", self.delimiter, "be another sign than the quote")
+            reject("delimiter", self.delimiter, "differ from the quote")
         _check_hive(self.hive)
 
     @property
-    def names(self) -> list[str]:
+    def path_texts(self) -> list[str]:
         """The paths, as text."""
         if isinstance(self.paths, str | os.PathLike):
             return [os.fspath(self.paths)]
         return [os.fspath(path) for path in self.paths]
 
     @property
+    def source_name(self) -> str:
+        """The names of the files without their folders, or the table, for records and pages."""
+        names = [
+            "standard input" if name == STANDARD_INPUT else escape_text(Path(name).name)
+            for name in self.path_texts
+            if self.format_of(name) != "postgres"  # Its address may have a user and a host.
+        ]
+        if len(names) > _MOST_NAMED:
+            names[_MOST_NAMED:] = [f"and {len(names) - _MOST_NAMED:,} more"]
+        table = [] if self.table is None else [f"table {escape_text(self.table)}"]
+        return ", ".join([*names, *table])
+
+    @property
     def is_standard_input(self) -> bool:
         """Whether the rows come from the standard input, which can be read only once."""
-        return STANDARD_INPUT in self.names
+        return STANDARD_INPUT in self.path_texts
 
-    def format_of(self, name: str) -> str:
-        """Return the format of a file."""
+    def format_of(self, path: str) -> str:
+        """Return the format of a file, or "postgres" for the address of a database."""
         if self.format is not None:
             return self.format
-        if name.startswith(("postgres://", "postgresql://")):
+        if path.startswith(("postgres://", "postgresql://")):
             return "postgres"
-        path = Path(name)
-        suffix = path.suffix.lower()
+        suffix = Path(path).suffix.lower()
         if suffix in _COMPRESSED:
-            suffix = Path(path.stem).suffix.lower()
+            suffix = Path(Path(path).stem).suffix.lower()
         return _SUFFIXES.get(suffix, "csv")
 
 
@@ -114,7 +131,7 @@ def _check_hive(hive: object) -> None:
     """Raise unless every partition column has a name and a type."""
     if not isinstance(hive, Mapping) or not all(isinstance(name, str) and name for name in hive):
         raise ArgumentError(
-            'hive must be a table of columns and their types: {"year": "integer"}, got '
+            'hive must map column names to types, such as {"year": "integer"}, got '
             f"{short_repr(hive)}."
         )
     for name, kind in hive.items():
@@ -123,8 +140,8 @@ def _check_hive(hive: object) -> None:
         raise ArgumentError("hive must not have columns that differ by capitals only.")
 
 
-def source_of(setting: object, folder: Path) -> Files | Path | None:
-    """Return the source of a TOML request: a file next to it, or its table `[source]`."""
+def parse_source(setting: object, folder: Path) -> Files | Path | None:
+    """Return the data source of a TOML request: a path in `folder`, or `Files` for a table."""
     if setting is None:
         return None
     if isinstance(setting, str):
@@ -147,8 +164,8 @@ def source_of(setting: object, folder: Path) -> Files | Path | None:
         raise ArgumentError("Every setting of source must be text, and paths a list of text.")
     files = Files(paths, **options)
     # Only the paths of files are relative to the folder.
-    not_files = {name for name in paths if files.format_of(name) == "postgres"} | {STANDARD_INPUT}
-    resolved = (name if name in not_files else str(folder / name) for name in paths)
+    not_files = {path for path in paths if files.format_of(path) == "postgres"} | {STANDARD_INPUT}
+    resolved = (path if path in not_files else str(folder / path) for path in paths)
     return replace(files, paths=tuple(resolved))
 
 
@@ -180,6 +197,14 @@ def _state_of_standard_input() -> os.stat_result:
         return os.fstat(sys.stdin.fileno())
     except (AttributeError, OSError, ValueError):
         raise ArgumentError("The standard input is closed. Give a file.") from None
+
+
+def is_input_redirected() -> bool:
+    """Return whether the standard input is a pipe or a file, and not a terminal."""
+    with suppress(ArgumentError):
+        mode = _state_of_standard_input().st_mode
+        return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+    return False
 
 
 def file_state(path: str) -> tuple[int, ...] | None:

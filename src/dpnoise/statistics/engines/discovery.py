@@ -48,7 +48,7 @@ def count_persons_by_group(
     frame: object, column: str, unit: Unit | None, text: Collection[str]
 ) -> PersonCounts:
     """Return the groups of a column and the number of persons in each."""
-    with frames.complaints():
+    with frames.replace_engine_errors():
         result = count_persons_in_frame(frame, column, unit, is_text=column in text)
     in_duckdb = as_narwhals(frame).implementation.is_duckdb()
     if column not in text and any(keys.is_ambiguous(k, in_duckdb=in_duckdb) for k in result.keys):
@@ -66,7 +66,7 @@ def count_persons_in_frame(
 ) -> PersonCounts:
     """Return the same without replacing errors; `is_text` requires a column of text."""
     if unit is not None:
-        check_unit(unit, grouped=[column], asked=[])
+        check_unit(unit, grouped=[column], value_columns=[])
     narwhals_frame = as_narwhals(frame)
     if narwhals_frame.implementation.is_dask():
         raise ArgumentError(frames.NO_PERSONS_IN_DASK)
@@ -123,10 +123,10 @@ def _counts(rows: persons.InDuckDB, unit: Unit | None, names: Names) -> persons.
         return rows.group_by([_KEY], without_flags)
     rows = persons.flag_rows_without_id(rows, names)
     has_id = " AND ".join(f"{name} = 0" for name in errors)
-    chosen = persons.chosen_groups(rows.filter_rows(has_id), unit.max_groups, names)
+    chosen = persons.choose_groups(rows.filter_rows(has_id), unit.max_groups, names)
     with_flags = _count_and_flags({name: name for name in errors})
     others = rows.filter_rows(f"NOT ({has_id})").group_by([_KEY], with_flags)
-    return chosen.group_by([_KEY], without_flags).and_also(others)
+    return chosen.group_by([_KEY], without_flags).union_all(others)
 
 
 def _count_and_flags(flags: Mapping[str, str]) -> list[str]:
@@ -148,7 +148,7 @@ def _check_labels(column: str, labels: list[str], dtype: "DType") -> None:
     """Raise unless every label can be declared as a group: a second scan looks it up."""
     restored: list[str] = []
     with suppress(ArgumentError):
-        values = keys.matches(Grouping(column, tuple(labels), discovered=True), dtype, None)
+        values = keys.match_keys(Grouping(column, tuple(labels), discovered=True), dtype, None)
         restored = [keys.label_of(value) for value in values]
     if restored != labels:
         raise ArgumentError(

@@ -141,7 +141,7 @@ def _locate_error(error: RowError, source: RowSource) -> RowError:
     groups = {grouping.column: grouping.keys for grouping in error.plan.by}
     for path in source.paths if source.is_repeatable else ():
         columns = source.columns(asked_columns(error.plan), groups, numbered=path)
-        row = frames.first_wrong_row(error, columns)
+        row = frames.find_first_wrong_row(error, columns)
         if row is not None:
             of_file = f" of {path}" if len(source.paths) > 1 else ""
             header = " (the header not counted)" if source.has_header else ""
@@ -160,15 +160,15 @@ def described_columns(files: Files) -> str:
 
 def file_format(files: Files) -> str:
     """Return the format of the files; raise if they have several."""
-    if not files.names:
+    if not files.path_texts:
         raise ArgumentError("Give at least one file.")
-    formats = {files.format_of(name) for name in files.names}
+    formats = {files.format_of(name) for name in files.path_texts}
     if len(formats) > 1:
         raise ArgumentError(f"All files must have one format, got {' and '.join(sorted(formats))}.")
     kind = formats.pop()
     if files.table is not None and kind not in {"sqlite", "postgres"}:
         raise ArgumentError(
-            f"A table needs a database, and {describe_paths(files.names)} is not one."
+            f"A table needs a database, and {describe_paths(files.path_texts)} is not one."
         )
     if files.hive and kind in {"sqlite", "postgres"}:
         raise ArgumentError(
@@ -182,7 +182,7 @@ def check_there(files: Files) -> list[Path]:
     _start(import_extra("duckdb", "engines"))
     if file_format(files) == "postgres":
         return []
-    paths = [path for name in files.names for path in expand_path(name)]
+    paths = [path for name in files.path_texts for path in expand_path(name)]
     if STANDARD_INPUT in paths and len(paths) > 1:
         raise ArgumentError(
             "The standard input cannot be combined with files. Leave out the other files."
@@ -210,7 +210,7 @@ def _open_source(
     """Open files for reading; raise if they change before all rows are read."""
     duckdb = import_extra("duckdb", "engines")
     kind = file_format(files)
-    paths = list(map(str, check_there(files))) or files.names
+    paths = list(map(str, check_there(files))) or files.path_texts
     before = [file_state(path) for path in paths] if kind != "postgres" else []
     shown = describe_paths(paths)
     with ExitStack() as stack:

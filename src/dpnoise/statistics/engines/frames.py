@@ -12,19 +12,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib import import_module
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from dpnoise.core.arrays import Integers
-from dpnoise.core.errors import ArgumentError, DpnoiseError, import_extra
+from dpnoise.core.errors import ArgumentError, DpnoiseError, did_you_mean, import_extra
 from dpnoise.core.safe_text import shorten
 from dpnoise.statistics.engines import arithmetic, keys, persons
 from dpnoise.statistics.engines.arithmetic import ROWS, AskColumns, Expressions, Grouped
 from dpnoise.statistics.engines.checking import check_plan
 from dpnoise.statistics.engines.runners import PlanColumns, Runner, Tables, as_narwhals, runner_of
-from dpnoise.statistics.plan import Ask, Grouping, Key, Plan, Rows, SumAnswer, Tally, Unit
+from dpnoise.statistics.plan import Ask, Edges, Grouping, Key, Plan, Rows, SumAnswer, Tally, Unit
 
 if TYPE_CHECKING:
     import dask.dataframe
@@ -59,6 +59,9 @@ class RowError(ArgumentError):
         else:
             problem = "holds text that is not a number"
             advice = "Correct it, or empty it and say {missing}."
+            asks = (ask for ask in plan.asks if getattr(ask, "column", None) == column)
+            if all(ask == Edges(column, (-inf, inf)) for ask in asks):
+                advice += " Counting rows needs no column: leave it out."
         super().__init__(f"{subject} {problem}. {advice}", missing="drop")
 
 
@@ -94,15 +97,17 @@ def prepare_data(frame: "Frame", names: Iterable[str], file: FileColumns | None)
     columns, runner, schema = _unique(names), runner_of(frame), frame.collect_schema()
     for name in columns:
         if name not in schema:
-            available = shorten(", ".join(map(str, schema)), _MAX_LIST_LENGTH)
-            raise ArgumentError(f"There is no column {name!r}. There are: {available}.")
+            names = list(map(str, schema))
+            available = shorten(", ".join(names), _MAX_LIST_LENGTH)
+            hint = did_you_mean(name, names) or f"There are: {available}."
+            raise ArgumentError(f"There is no column {name!r}. {hint}")
     frame, new_names = runner.prepare(frame, columns)
     types = frame.collect_schema()
     return Data(frame, runner, new_names, {name: types[new_names[name]] for name in columns}, file)
 
 
 @contextmanager
-def complaints() -> Iterator[None]:
+def replace_engine_errors() -> Iterator[None]:
     """Replace errors of an engine by ours: its messages may quote the data."""
     try:
         yield
@@ -117,7 +122,7 @@ def complaints() -> Iterator[None]:
 
 def tally_all(frame: object, plans: Sequence[Plan]) -> list[Tally]:
     """Answer plans from a frame of any engine that narwhals supports."""
-    with complaints():
+    with replace_engine_errors():
         return answer_all(frame, plans)
 
 
@@ -181,7 +186,7 @@ def _answer(
         frame = _bound_persons(frame, plans[0], unit, query)
     for step in (expressions.wholes, {**expressions.summed, **expressions.codes}):
         frame = frame.with_columns(**step) if step else frame
-    results = runner_of(frame).run(frame, [query.part(plan) for plan in plans])
+    results = runner_of(frame).run(frame, [query.plan_columns(plan) for plan in plans])
     return [query.tally(plan, tables) for plan, tables in zip(plans, results, strict=True)]
 
 
@@ -200,14 +205,14 @@ def _rows_in_groups(query: "_Query", *, masked: bool = False) -> "Frame":
     return frame
 
 
-def first_wrong_row(error: RowError, file: FileColumns) -> int | None:
+def find_first_wrong_row(error: RowError, file: FileColumns) -> int | None:
     """Return the number of the first row in a declared group that has the error."""
     plan = replace(error.plan, unit=None)
     query = _Query(prepare_data(as_narwhals(file.relation), needed_columns(plan), file))
     query.add(plan)
     query.expressions.chosen["row"] = nw.col(file.row)
     value = query.values[error.column]
-    has_error = ~nw.col(value.there) if error.is_missing else nw.col(value.is_wrong or "") == 1
+    has_error = ~nw.col(value.is_present) if error.is_missing else nw.col(value.is_wrong or "") == 1
     rows = _rows_in_groups(query).filter(has_error)
     first = rows.select(nw.col("row").min()).lazy().collect().item()
     return None if first is None else int(first)
@@ -217,7 +222,7 @@ def _bound_persons(frame: "Frame", plan: Plan, unit: Unit, query: "_Query") -> "
     """Keep the rows of each person that count. All spellings of a key are one group."""
     for grouping, key in query.keys.items():
         frame = frame.with_columns(**{key: _first_spelling(key, query.matches[grouping])})
-    values = [name for value in query.values.values() for name in (value.there, value.value)]
+    values = [name for value in query.values.values() for name in (value.is_present, value.value)]
     flags = [value.is_wrong for value in query.values.values() if value.is_wrong is not None]
     flags += [flag.name for flag in query.flags]
     names = persons.Names(query.ids, list(query.keys.values()), values, flags, query.person_value)
@@ -242,7 +247,7 @@ class _ValueColumns:
     """The names of the columns that are computed from one column of numbers."""
 
     value: str
-    there: str
+    is_present: str
     count: str
     is_wrong: str | None  # The parse-error flag, 0 or 1.
 
@@ -269,7 +274,7 @@ class _Query:
                 self.keys[grouping] = key = f"key{len(self.keys)}"
                 name, dtype = grouping.column, data.schema[grouping.column]
                 parsed = None if data.file is None else data.file.parsed
-                self.matches[grouping] = keys.matches(grouping, dtype, parsed)
+                self.matches[grouping] = keys.match_keys(grouping, dtype, parsed)
                 expressions.chosen[key] = keys.as_key(data.names[name], dtype)
         for name in asked_columns(plan):
             if name not in self.values:
@@ -288,12 +293,12 @@ class _Query:
         parse_errors = {} if self.data.file is None else self.data.file.parse_errors
         is_wrong = f"wrong{number}" if name in parse_errors else None
         columns = _ValueColumns(f"value{number}", f"there{number}", f"count{number}", is_wrong)
-        expressions.chosen[columns.there] = arithmetic.is_present(column, dtype)
+        expressions.chosen[columns.is_present] = arithmetic.is_present(column, dtype)
         divides_decimals = not self.data.frame.implementation.is_polars()
         expressions.chosen[columns.value] = arithmetic.fill_missing(
             column, dtype, divides_decimals=divides_decimals
         )
-        expressions.summed[columns.count] = nw.col(columns.there).cast(nw.Int64)
+        expressions.summed[columns.count] = nw.col(columns.is_present).cast(nw.Int64)
         if is_wrong is not None:
             expressions.chosen[is_wrong] = nw.col(parse_errors[name])
             expressions.summed[is_wrong] = nw.col(is_wrong).cast(nw.Int64)
@@ -315,22 +320,25 @@ class _Query:
         if unit.person_value is not None and self.values:
             (columns,) = self.values.values()
             self.person_value = persons.PersonValueColumns(
-                unit.person_value, columns.value, columns.there, "own"
+                unit.person_value, columns.value, columns.is_present, "own"
             )
-            value, there = expressions.chosen[columns.value], expressions.chosen[columns.there]
+            value, present = (
+                expressions.chosen[columns.value],
+                expressions.chosen[columns.is_present],
+            )
             expressions.chosen[self.person_value.whole] = persons.whole_person_value(
-                value, there, unit.person_value
+                value, present, unit.person_value
             )
 
-    def part(self, plan: Plan) -> PlanColumns:
+    def plan_columns(self, plan: Plan) -> PlanColumns:
         """Return the keys, cells and sums of a plan."""
-        asked = [self.asks[ask] for ask in plan.asks if not isinstance(ask, Rows)]
+        ask_columns = [self.asks[ask] for ask in plan.asks if not isinstance(ask, Rows)]
         summed = [self.values[name].count for name in asked_columns(plan)]
         summed += [flag for name in asked_columns(plan) if (flag := self.values[name].is_wrong)]
         if plan.unit is not None:
             summed += [persons.LOST, *(flag.name for flag in self.flags)]
-        summed += [name for columns in asked for name in columns.summed]
-        codes = [columns.code for columns in asked if columns.code is not None]
+        summed += [name for columns in ask_columns for name in columns.summed]
+        codes = [columns.code for columns in ask_columns if columns.code is not None]
         wide = {name: name in self.expressions.wide for name in summed}
         return PlanColumns([self.keys[grouping] for grouping in plan.by], _unique(codes), wide)
 

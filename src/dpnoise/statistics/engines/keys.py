@@ -51,7 +51,9 @@ _AMBIGUOUS_TEXT: Final = rf"^(?:[-+.,:/_\s{_SPACES}0-9eETZ]+|(?i:true|false{{}})
 CANONICAL_TEXT: Final = r"^(?:0|-?[1-9][0-9]*|[0-9]{4}-[0-9]{2}-[0-9]{2}|true|false)$"
 
 
-def matches(grouping: Grouping, dtype: "DType", parsed: Collection[str] | None) -> dict[Key, int]:
+def match_keys(
+    grouping: Grouping, dtype: "DType", parsed: Collection[str] | None
+) -> dict[Key, int]:
     """Map each value of a column that belongs to a declared key to the index of that key.
 
     `parsed` has the columns of a file that we parsed from text, so their numbers are not rounded.
@@ -72,6 +74,12 @@ def matches(grouping: Grouping, dtype: "DType", parsed: Collection[str] | None) 
         values = list(_values(key, dtype))
         if is_rounded and not all(_is_exact(value, exact_limit(dtype)) for value in values):
             raise inexact_error(column)
+        if not values and isinstance(key, str) and column in (parsed or ()):
+            raise ArgumentError(
+                f"Column {column!r} is read as numbers, because its values are published too: no "
+                f"row could be in the group {short_repr(key)}. Counting rows needs no column: "
+                "leave it out."
+            )
         if not values:
             raise ArgumentError(
                 f"Column {column!r} holds {kind}, so no row could be in the group "

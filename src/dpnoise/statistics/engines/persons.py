@@ -123,7 +123,9 @@ def as_id(name: str, column: str, dtype: "DType") -> "nw.Expr":
     return expression
 
 
-def whole_person_value(value: "nw.Expr", there: "nw.Expr", person_value: PersonValue) -> "nw.Expr":
+def whole_person_value(
+    value: "nw.Expr", is_present: "nw.Expr", person_value: PersonValue
+) -> "nw.Expr":
     """Return the value of a row in grid steps, as it enters the sum or mean of a person."""
     ends = (
         (person_value.least, person_value.most)
@@ -131,7 +133,7 @@ def whole_person_value(value: "nw.Expr", there: "nw.Expr", person_value: PersonV
         else (-_FARTHEST, _FARTHEST)
     )
     whole = arithmetic.clamp_to_grid(value, Sums(person_value.column, person_value.grid, *ends))
-    return nw.when(there).then(whole.cast(nw.Int64)).otherwise(nw.lit(0, nw.Int64))
+    return nw.when(is_present).then(whole.cast(nw.Int64)).otherwise(nw.lit(0, nw.Int64))
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ class InDuckDB:
         """Return one row for each group, with sums."""
         return type(self)(self.relation.aggregate(", ".join([*by, *sums]), ", ".join(by)))
 
-    def first(self, number: int, by: Sequence[str], mixed: str, kept: Sequence[str]) -> Self:
+    def first_rows(self, number: int, by: Sequence[str], mixed: str, kept: Sequence[str]) -> Self:
         """Return the first `number` rows of each group, ordered by a hash, then by `kept`."""
         if number > _LONGEST_HEAP:
             return self._first_by_sorting(number, by, mixed, kept)
@@ -210,13 +212,13 @@ class InDuckDB:
             .project([*by, *kept])
         )
 
-    def found_in(self, other: Self, names: Sequence[str]) -> Self:
+    def semi_join(self, other: Self, names: Sequence[str]) -> Self:
         """Return the rows that the other has too; null equals null."""
         same = " AND ".join(f"mine.{name} IS NOT DISTINCT FROM theirs.{name}" for name in names)
         mine, theirs = self.relation.set_alias("mine"), other.relation.set_alias("theirs")
         return type(self)(mine.join(theirs, same, how="semi"))
 
-    def and_also(self, other: Self) -> Self:
+    def union_all(self, other: Self) -> Self:
         """Return the rows of both, which have the same columns in the same order."""
         return type(self)(self.relation.union(other.relation))
 
@@ -245,10 +247,10 @@ class _InSpark(InDuckDB):
         functions = import_module("pyspark.sql.functions")
         return type(self)(self.relation.groupBy(*by).agg(*map(functions.expr, sums)))
 
-    def first(self, number: int, by: Sequence[str], mixed: str, kept: Sequence[str]) -> Self:
+    def first_rows(self, number: int, by: Sequence[str], mixed: str, kept: Sequence[str]) -> Self:
         return self._first_by_sorting(number, by, mixed, kept)
 
-    def found_in(self, other: Self, names: Sequence[str]) -> Self:
+    def semi_join(self, other: Self, names: Sequence[str]) -> Self:
         same = " AND ".join(f"mine.{name} <=> theirs.{name}" for name in names)
         mine, theirs = self.relation.alias("mine"), other.relation.alias("theirs")
         expression = import_module("pyspark.sql.functions").expr(same)
@@ -273,7 +275,7 @@ class PersonValueColumns:
 
     person_value: PersonValue
     value: str
-    there: str
+    is_present: str
     whole: str
 
 
@@ -301,7 +303,7 @@ def bound_contributions(rows: InDuckDB, unit: Unit, names: Names, groups: int) -
     if unit.without_id == "error":
         return _bound_known_persons(rows, unit, names, groups)
     separate = _rows_as_persons(rows.filter_rows(f"{LOST} = 1"), names)
-    return _bound_known_persons(rows.filter_rows(f"{LOST} = 0"), unit, names, groups).and_also(
+    return _bound_known_persons(rows.filter_rows(f"{LOST} = 0"), unit, names, groups).union_all(
         separate
     )
 
@@ -311,7 +313,7 @@ def _rows_as_persons(rows: InDuckDB, names: Names) -> InDuckDB:
     if names.person_value is None:
         return rows.project([*names.keys, *names.values, *names.flags, LOST])
     total = f"{rows.dialect.wide.format(names.person_value.whole)} AS total"
-    present = f"CAST({names.person_value.there} AS INT) AS present"
+    present = f"CAST({names.person_value.is_present} AS INT) AS present"
     totals = rows.project([*names.keys, *names.flags, LOST, total, present])
     return _values_of_persons(totals, names.person_value, names)
 
@@ -327,22 +329,22 @@ def flag_rows_without_id(rows: InDuckDB, names: Names) -> InDuckDB:
 def _bound_known_persons(rows: InDuckDB, unit: Unit, names: Names, groups: int) -> InDuckDB:
     person = [*names.ids, *names.keys]
     if groups > unit.max_groups:
-        rows = rows.found_in(chosen_groups(rows, unit.max_groups, names), person)
+        rows = rows.semi_join(choose_groups(rows, unit.max_groups, names), person)
     if names.person_value is not None:
         wide = rows.dialect.wide.format(names.person_value.whole)
         totals = [
             f"sum({wide}) AS total",
-            f"sum(CAST({names.person_value.there} AS INT)) AS present",
+            f"sum(CAST({names.person_value.is_present} AS INT)) AS present",
         ]
         totals += [f"max({name}) AS {name}" for name in [*names.flags, LOST]]
         return _values_of_persons(rows.group_by(person, totals), names.person_value, names)
     # `frames` has converted values to floats, and flags for missing ones.
     mixed = _hash(rows, names.ids, names.values, tag=2)
     kept = [*names.values, *names.flags, LOST]
-    return rows.first(unit.max_rows, person, mixed, kept).project([*names.keys, *kept])
+    return rows.first_rows(unit.max_rows, person, mixed, kept).project([*names.keys, *kept])
 
 
-def chosen_groups(rows: InDuckDB, max_groups: int, names: Names) -> InDuckDB:
+def choose_groups(rows: InDuckDB, max_groups: int, names: Names) -> InDuckDB:
     """Return the ids and keys of the groups that count, at most `max_groups` of each id."""
     pairs = rows.group_by([*names.ids, *names.keys])
     # Among equal hashes, keys are ordered as text: numbers would have another order.
@@ -350,7 +352,7 @@ def chosen_groups(rows: InDuckDB, max_groups: int, names: Names) -> InDuckDB:
     pairs = pairs.project([*names.ids, *names.keys, *texts])
     kept = [*(f"spelled_{key}" for key in names.keys), *names.keys]
     keys = [part for key in names.keys for part in rows.selection_keys(key)]
-    chosen = pairs.first(max_groups, names.ids, _hash(rows, names.ids, keys, tag=1), kept)
+    chosen = pairs.first_rows(max_groups, names.ids, _hash(rows, names.ids, keys, tag=1), kept)
     return chosen.project([*names.ids, *names.keys])
 
 
@@ -372,5 +374,5 @@ def _values_of_persons(totals: InDuckDB, columns: PersonValueColumns, names: Nam
         )
     value = f"CAST({whole} AS DOUBLE) * CAST('{person_value.grid!r}' AS DOUBLE)"
     value = f"CASE WHEN present > 0 THEN {value} ELSE CAST(0 AS DOUBLE) END"
-    values = [f"present > 0 AS {columns.there}", f"{value} AS {columns.value}"]
+    values = [f"present > 0 AS {columns.is_present}", f"{value} AS {columns.value}"]
     return totals.project([*names.keys, *names.flags, LOST, *values])

@@ -92,22 +92,22 @@ class Runner:
             return frame.with_columns(**{key: nw.when(is_declared).then(nw.col(key))})
         return frame.filter(is_declared)
 
-    def run(self, frame: "Frame", parts: Sequence[PlanColumns]) -> list[Tables]:
+    def run(self, frame: "Frame", plans: Sequence[PlanColumns]) -> list[Tables]:
         """Compute the sums of each plan. Polars streams, and runs common steps once."""
-        wide = {name for part in parts for name, is_wide in part.summed.items() if is_wide}
+        wide = {name for plan in plans for name, is_wide in plan.summed.items() if is_wide}
         widened = frame.lazy().with_columns(nw.col(name).cast(nw.Int128) for name in wide)
-        queries = [_group_and_sum(widened, part, code) for part in parts for code in part.results]
+        queries = [_group_and_sum(widened, plan, code) for plan in plans for code in plan.results]
         polars = nw.get_native_namespace(frame)
         native = [query.to_native() for query in queries]
         collected = map(nw.from_native, polars.collect_all(native, engine="streaming"))
-        return [{code: next(collected) for code in part.results} for part in parts]
+        return [{code: next(collected) for code in plan.results} for plan in plans]
 
 
-def _group_and_sum(frame: "Frame", part: PlanColumns, code: str | None) -> "Frame":
-    by = part.keys if code is None else [*part.keys, code]
-    summed = part.summed if code is None else {}
+def _group_and_sum(frame: "Frame", plan: PlanColumns, code: str | None) -> "Frame":
+    by = plan.keys if code is None else [*plan.keys, code]
+    summed = plan.summed if code is None else {}
     sums = [nw.len().alias(ROWS), *(nw.col(name).sum().alias(name) for name in summed)]
-    has_keys = [~nw.col(key).is_null() for key in part.keys]
+    has_keys = [~nw.col(key).is_null() for key in plan.keys]
     frame = frame.filter(*has_keys) if has_keys else frame
     return frame.group_by(by).agg(*sums) if by else frame.select(*sums)
 
@@ -118,16 +118,16 @@ class _Sql(Runner):
     sum: str  # The SQL of a sum of integers or booleans that fits in 64 bits.
     wide_sum: str  # The SQL of a larger sum.
 
-    def run(self, frame: "Frame", parts: Sequence[PlanColumns]) -> list[Tables]:
+    def run(self, frame: "Frame", plans: Sequence[PlanColumns]) -> list[Tables]:
         """Compute the sums of each plan. A grouping set must not repeat, or it counts twice."""
-        all_sets = (names for part in parts for names in _grouping_sets(part))
+        all_sets = (names for plan in plans for names in _grouping_sets(plan))
         sets = list({frozenset(names): names for names in all_sets}.values())
         names = list(dict.fromkeys(name for grouping_set in sets for name in grouping_set))
         # A name that is not in all sets has a flag for the rows of the other sets.
         flagged = [name for name in names if any(name not in each for each in sets)]
         columns = [*names, f"count(*) AS {ROWS}"]
         columns += [f"grouping({name}) AS {_SKIPPED_PREFIX}{name}" for name in flagged]
-        summed = {name: is_wide for part in parts for name, is_wide in part.summed.items()}
+        summed = {name: is_wide for plan in plans for name, is_wide in plan.summed.items()}
         for name, is_wide in summed.items():
             columns.append((self.wide_sum if is_wide else self.sum).format(name) + f" AS {name}")
         by, *others = map(", ".join, sets)
@@ -137,24 +137,24 @@ class _Sql(Runner):
         collected = (
             as_narwhals(result).lazy().collect()
         )  # Only once, because each time is another scan.
-        return [_tables(collected, part, flagged) for part in parts]
+        return [_tables(collected, plan, flagged) for plan in plans]
 
     def aggregate(self, rows: NativeRows, columns: str, by: str) -> object:
         """Compute columns, given as SQL, for each group; for all rows if `by` is empty."""
         raise NotImplementedError
 
 
-def _grouping_sets(part: PlanColumns) -> list[list[str]]:
-    return [[*part.keys, code] for code in part.codes] or [part.keys]
+def _grouping_sets(plan: PlanColumns) -> list[list[str]]:
+    return [[*plan.keys, code] for code in plan.codes] or [plan.keys]
 
 
-def _tables(result: "DataFrame", part: PlanColumns, flagged: Sequence[str]) -> Tables:
+def _tables(result: "DataFrame", plan: PlanColumns, flagged: Sequence[str]) -> Tables:
     """Return the rows of a result for one plan. Its first count of cells has the sums too."""
     tables: Tables = {}
-    codes: list[str | None] = [*part.codes] or [None]
-    for code, names in zip(codes, _grouping_sets(part), strict=True):
+    codes: list[str | None] = [*plan.codes] or [None]
+    for code, names in zip(codes, _grouping_sets(plan), strict=True):
         conditions = [nw.col(_SKIPPED_PREFIX + name) == int(name not in names) for name in flagged]
-        conditions += [~nw.col(key).is_null() for key in part.keys]
+        conditions += [~nw.col(key).is_null() for key in plan.keys]
         tables[code] = result.filter(*conditions) if conditions else result
     return {None: next(iter(tables.values())), **tables}
 

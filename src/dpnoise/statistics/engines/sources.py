@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
-from dpnoise.core.errors import ArgumentError, import_extra, is_real
+from dpnoise.core.errors import ArgumentError, did_you_mean, import_extra, is_real
 from dpnoise.core.safe_text import escape_text, shorten
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
 from dpnoise.statistics.engines.frames import FileColumns
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _MAX_LIST_LENGTH: Final = 500  # The most characters of column names in an error.
+_NEARLY_EQUAL: Final = 0.75  # Similar names have this ratio of difflib, or a larger one.
 # DuckDB must not read columns from the names of folders.
 WITHOUT_HIVE: Final = "hive_partitioning=false"
 # Messages that our SQL raises about JSON: a column that hive declares too, and an inexact id.
@@ -71,25 +72,25 @@ def as_paths(paths: Sequence[str]) -> str:
     return f"[{', '.join(map(quote_text, plain))}]"
 
 
-def _number(text: str, decimal: str) -> str:
+def _parse_number(text: str, decimal: str) -> str:
     """Return the SQL that parses text, itself SQL, as a number; null if it is not one."""
     if decimal == ",":  # A point is then a parse error.
         text = f"CASE WHEN contains({text}, '.') THEN '.' ELSE replace({text}, ',', '.') END"
     return f"TRY_CAST({text} AS DOUBLE)"
 
 
-def _is_wrong(text: str, decimal: str) -> str:
+def _parse_error_flag(text: str, decimal: str) -> str:
     """Return the SQL of a parse-error flag, 0 or 1. Missing numbers are not errors."""
     words = ", ".join(map(quote_text, _MISSING_WORDS))
     return (
-        f"CASE WHEN {text} IS NULL THEN 0 WHEN {_is_odd(text)} THEN 1 "
-        f"WHEN {_number(text, decimal)} IS NOT NULL THEN 0 "
+        f"CASE WHEN {text} IS NULL THEN 0 WHEN {_is_unusual_number(text)} THEN 1 "
+        f"WHEN {_parse_number(text, decimal)} IS NOT NULL THEN 0 "
         # Few rows get here. DuckDB would plan an IN as a join of all rows.
         f"WHEN list_contains(['', {words}], trim({text})) THEN 0 ELSE 1 END"
     )
 
 
-def _is_odd(text: str) -> str:
+def _is_unusual_number(text: str) -> str:
     """Return the SQL that is true for numbers of DuckDB that people do not write: 1_000, +-5."""
     return f"(contains({text}, '_') OR contains({text}, '+-'))"
 
@@ -102,7 +103,7 @@ def _is_parsed(kind: str, keys: Sequence[Key]) -> bool:
 def _group(text: str, kind: str, keys: Sequence[Key], decimal: str) -> str:
     """Return the SQL that is compared with declared keys; `kind` is DuckDB's type."""
     if _is_parsed(kind, keys):
-        return f"CASE WHEN NOT {_is_odd(text)} THEN {_number(text, decimal)} END"
+        return f"CASE WHEN NOT {_is_unusual_number(text)} THEN {_parse_number(text, decimal)} END"
     # Bytes that are not UTF-8 are in no declared group.
     return f"TRY(decode({text}))" if kind == "BLOB" else text
 
@@ -191,8 +192,8 @@ class RowSource:
             if kinds[name] == '"NULL"':  # DuckDB has a type for columns that hold only nulls.
                 parts[name] = f"CAST({quote_name(name)} AS DOUBLE)"
         for name, flag in parse_errors.items():
-            parts[name] = _number(quote_name(name), decimal)
-            parts[flag] = _is_wrong(quote_name(name), decimal)
+            parts[name] = _parse_number(quote_name(name), decimal)
+            parts[flag] = _parse_error_flag(quote_name(name), decimal)
         relation = raw.project(
             ", ".join(f"{sql} AS {quote_name(name)}" for name, sql in parts.items())
         )
@@ -246,10 +247,26 @@ class RowSource:
                     f"{self.opening.shown} has more than one column {name!r}. Rename all but one."
                 )
             if times == 0:
+                hint = self._suggest_column(name) or self.described_columns
                 raise ArgumentError(
-                    f"{self.opening.shown} has no column {name!r}. {self.described_columns}",
-                    delimiter=";",
+                    f"{self.opening.shown} has no column {name!r}. {hint}", delimiter=";"
                 )
+
+    def _suggest_column(self, name: str) -> str:
+        """Return a question with similar names. The first line of CSV may be a row of data.
+
+        So entries with digits are not shown, and others must have the same letters and length,
+        except for one or two letters.
+        """
+        names = self.names or ()
+        if not self.has_header:
+            return escape_text(did_you_mean(name, names))
+        words = [
+            entry
+            for entry in names
+            if not any(map(str.isdigit, entry)) and abs(len(entry) - len(name)) <= 1
+        ]
+        return escape_text(did_you_mean(name, words, similarity=_NEARLY_EQUAL))
 
     @property
     def described_columns(self) -> str:

@@ -50,12 +50,13 @@ def render_record(record: Data, title: str | None = None) -> str:
     return html.render_template(
         "dpnoise.statistics.report/page.html",
         title=(title or "").strip() or _title(statistics),
-        record={"discovered": None, "ledger": None, **record, "releases": None},
+        record={"discovered": None, "ledger": None, "source": None, **record, "releases": None},
         date=_date(record["date"]),
         confidence=f"{100 * confidence:.6g}%",
         outside=f"{100 * (1 - confidence):.6g}",
         statistics=[statistic.view() for statistic in statistics],
         some_joint=any(number.joint is not None for number in numbers),
+        some_uninformative=any(number.no_information for number in numbers),
         some_intervals=any(number.interval is not None for number in numbers),
         protection=_protection(record),
         request=request_toml(record["request"]),
@@ -160,11 +161,18 @@ class Statistic:
         joint = any(number.joint is not None for number in self.numbers)
         label = self._values if self.release.labels else self.by[-1]
         head = [label, "Published", "Within", *(["All within"] if joint else [])]
-        scale = Scale.of(self.numbers)
+        scale = Scale.of([n for n in self.numbers if not n.no_information] or self.numbers)
         groups = [
             {
                 "name": ", ".join(f"{by} {key}" for by, key in zip(self.by, keys, strict=False)),
-                "rows": [(n.path[-1], n.format()[: len(head) - 1], scale.bar(n)) for n in numbers],
+                "rows": [
+                    (
+                        number.path[-1],
+                        number.format()[: len(head) - 1],
+                        None if number.no_information else scale.bar(number),
+                    )
+                    for number in numbers
+                ],
             }
             for keys, numbers in groupby(self.numbers, key=lambda number: number.path[:-1])
         ]

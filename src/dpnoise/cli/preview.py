@@ -1,0 +1,145 @@
+"""`dpnoise release --check`: what a request costs and how close its numbers are."""
+
+from bisect import bisect_left
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from dpnoise.cli import terminal
+from dpnoise.core.errors import ArgumentError
+from dpnoise.core.safe_text import escape_text
+from dpnoise.statistics.digits import format_margin
+from dpnoise.statistics.queries import Mean, Query, Variance
+from dpnoise.statistics.requests import Discovery, Request
+from dpnoise.statistics.results import NO_INFORMATION, Release
+from dpnoise.statistics.selections import QuantileSelection
+
+# The budgets that are tried for a margin, from 10^-6 to 999, with three digits each.
+_BUDGETS: Final = [
+    float(f"{digits}e{power}") for power in range(-8, 1) for digits in range(100, 1000)
+]
+
+
+class Tolerance(NamedTuple):
+    """The largest margin: a number, or a share of the range of possible numbers."""
+
+    amount: float
+    is_share: bool
+
+    def __str__(self) -> str:
+        return f"{100 * self.amount:g} %" if self.is_share else f"{self.amount:,g}"
+
+    def allows(self, query: Query, rows: int, confidence: float) -> bool:
+        """Return whether the margin for a number of rows is small enough."""
+        most = self.amount * query.possible_range(rows) if self.is_share else self.amount
+        return query.expected_margin(rows, confidence) <= most
+
+
+def smallest_budget(request: Request, rows: int, tolerance: Tolerance) -> Request:
+    """Return the request with the smallest budget that keeps every margin within a tolerance."""
+    if any(question.error is not None for question in request.publish):
+        raise ArgumentError(
+            "The request asks for errors, which set its budget: leave out --within."
+        )
+
+    def with_budget(budget: float) -> Request:
+        is_rho = request.rho is not None
+        return replace(request, rho=budget) if is_rho else replace(request, epsilon=budget)
+
+    def is_enough(budget: float) -> bool:
+        try:
+            candidate = with_budget(budget)
+        except ArgumentError:  # Noise of this scale is out of range.
+            return False
+        queries = (query for _, query in candidate.prepare())
+        return all(tolerance.allows(query, rows, request.confidence) for query in queries)
+
+    index = bisect_left(_BUDGETS, 1, key=is_enough)
+    if index == len(_BUDGETS):
+        raise ArgumentError(
+            f"No budget below {_BUDGETS[-1]:g} keeps every margin within {tolerance} for {rows:,} "
+            "rows. Allow a larger margin."
+        )
+    return with_budget(_BUDGETS[index])
+
+
+def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | None) -> Request:
+    """Print the statistics, costs and margins of a request, without reading a row.
+
+    Return the request, with the smallest budget for the tolerance if there is one.
+    """
+    if rows_in_group is not None and tolerance is not None:
+        request = smallest_budget(request, rows_in_group, tolerance)
+    console = terminal.console(soft_wrap=True)
+    spends = "epsilon" if all(query.rho is None for _, query in request.prepare()) else "spends"
+    margins_title = "margins" if rows_in_group is None else f"margins for {rows_in_group:,} rows"
+    titles = ["column", "statistic", "groups", spends, margins_title]
+    rows = []
+    for question, query in request.prepare():
+        name = "rows" if question.column is None else question.column
+        is_discovered = set(question.by) & set(request.discovered)
+        groups = 1 if is_discovered else len(request.keys(question))
+        number = "found" if is_discovered else f"{groups:,}"
+        by = f"{number} of {' and '.join(question.by)}" if question.by else "all rows"
+        if rows_in_group is None:
+            margins = query.describe_margins(request.confidence, groups)
+        else:
+            margins = _margin_text(query, rows_in_group, request.confidence)
+        rows.append([name, query.name, by, amount_text(query), margins])
+    terminal.print_table(console, terminal.format_table(titles, rows, console.width, folded=4))
+    for column, keys in request.groups.items():
+        if not isinstance(keys, str):
+            names = ", ".join(str(key) for key in keys)
+            console.print(
+                terminal.prose(f"\ngroups of {escape_text(column)}: {escape_text(names)}")
+            )
+    for discovery in request.discoveries():
+        threshold = (
+            f"\ngroups of {escape_text(discovery.column)}: those whose noisy number of "
+            f"{'rows' if request.person is None else 'persons'} is {discovery.threshold:,} or more"
+        )
+        console.print(terminal.prose(threshold))
+    if rows_in_group is not None:
+        console.print(terminal.prose(_explain_rows(request, rows_in_group, tolerance)))
+    summary = (
+        f"\n{request.cost_in_words} in all. {neighbours_text(request)} Missing values: "
+        f"{request.missing}.\nProtected: {escape_text(request.privacy_unit)}.\nMargins hold with "
+        f"probability {request.confidence:g}. No row is read."
+    )
+    console.print(terminal.prose(summary))
+    return request
+
+
+def _margin_text(query: Query, rows: int, confidence: float) -> str:
+    """Return the margin of one number, and how large it is within its range."""
+    margin, whole = query.expected_margin(rows, confidence), query.possible_range(rows)
+    if isinstance(query, Mean | Variance | QuantileSelection) and 2 * margin >= whole:
+        return NO_INFORMATION  # Around the middle, the margin covers everything.
+    counts = query.name in {"count", "histogram"}
+    share = f"{100 * margin / whole:.3g} % of the {'rows' if counts else 'range'}"
+    return f"within {format_margin(margin)}, {share}"
+
+
+def _explain_rows(request: Request, rows: int, tolerance: Tolerance | None) -> str:
+    """Return what a preview for a number of rows assumes, and the budget that it found."""
+    texts = [f"\nEach group has {rows:,} rows." if request.grouped else f"\nFor {rows:,} rows."]
+    if tolerance is not None:
+        texts.append(
+            f"{request.cost_in_words} is the least that keeps every margin within {tolerance}."
+        )
+    if any(query.name not in {"count", "histogram"} for _, query in request.prepare()):
+        texts.append(
+            "The range has all numbers that the declared bounds allow. Margins are those of evenly "
+            "spread values."
+        )
+    return " ".join(texts)
+
+
+def amount_text(item: Query | Release | Discovery) -> str:
+    """Return the loss of a statistic or of a discovery as text."""
+    return f"{item.epsilon:.4g}" if item.epsilon is not None else f"rho {item.rho:.4g}"
+
+
+def neighbours_text(request: Request) -> str:
+    """Return how neighbouring data sets differ, as a sentence."""
+    words = request.neighbours_in_words
+    return f"{words[0].upper()}{words[1:]}."
