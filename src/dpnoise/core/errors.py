@@ -366,7 +366,9 @@ def _explain_wrong_call(function: Callable[..., object], error: BaseException) -
     if type(error) is not TypeError or traceback is None or traceback.tb_next is not None:
         return  # The function was called, and the error is from its body.
     parameters = [
-        known for known in inspect.signature(function).parameters.values() if known.name != "self"
+        known
+        for known in inspect.signature(function).parameters.values()
+        if known.name not in {"self", "cls"}
     ]
     required = ", ".join(
         f"{known.name}=..." if known.kind is known.KEYWORD_ONLY else known.name

@@ -28,6 +28,7 @@ from dpnoise.core.errors import (
     check_bound,
     check_power_of_two,
     check_probability,
+    explain_calls,
     import_extra,
     is_integer,
     reject,
@@ -384,6 +385,7 @@ class GaussianMechanism(_Additive):
         self._set_up(checked, scale, grid, lower, upper)
 
     @classmethod
+    @explain_calls
     def for_rho(
         cls,
         rho: float,
@@ -412,6 +414,7 @@ class GaussianMechanism(_Additive):
         return self
 
     @classmethod
+    @explain_calls
     def for_scale(
         cls,
         scale: float,

@@ -124,10 +124,11 @@ class DiscreteLaplaceMechanism(Mechanism):
         rng = check_generator(rng)
         if is_integer(value):
             return int(self._release_array(_int64(np.array(int(value), dtype=object)), rng))
-        if isinstance(value, bool | float | np.floating):
+        if isinstance(value, bool):
+            raise ArgumentTypeError("value must be an integer, got a bool: release int(value).")
+        if isinstance(value, float | np.floating):
             raise ArgumentTypeError(
-                f"value must be an integer, got a {type(value).__name__}. For floats, use "
-                "LaplaceMechanism."
+                "value must be an integer, got a float. For floats, use LaplaceMechanism."
             )
         return release_like(value, lambda array: self._release_array(_int64(array), rng))
 

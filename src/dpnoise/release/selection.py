@@ -177,6 +177,9 @@ def _check_scores(scores: ArrayLike) -> tuple[list[int | float], Floats]:
     """Check the scores before any noise is drawn; return them exactly and as nearest floats."""
     if isinstance(scores, np.ma.MaskedArray):
         raise ArgumentTypeError("scores must not be a masked array.")
+    if isinstance(scores, str | Mapping | None):
+        kind = type(scores).__name__
+        raise ArgumentTypeError(f"scores must be a list of one or more numbers, got {kind}.")
     if not isinstance(scores, list | tuple):
         scores = np.atleast_1d(np.asarray(scores))
     entries = list(scores)

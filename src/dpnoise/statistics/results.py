@@ -120,8 +120,9 @@ class Release:
         if isinstance(self.value, list):
             return f"{align_columns(rows, len(rows[0]) - 1)}\n{self._about}"
         name, value, margin = rows[1][:3]
-        sign = " " if self.interval is None and self.error is not None else ", "
-        return f"{name}: {value}{sign}{margin} ({self._about})"
+        if margin:
+            margin = f"{' ' if self.interval is None and self.error is not None else ', '}{margin}"
+        return f"{name}: {value}{margin} ({self._about})"
 
     def _repr_html_(self) -> str:
         rows = self._shown()
