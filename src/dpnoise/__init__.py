@@ -1,41 +1,37 @@
 """Noise for differential privacy that cannot be taken back out."""
 
 from importlib import import_module as _import_module
-from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
-
-from dpnoise.auditing import audit
-from dpnoise.core.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    BudgetError,
-    CipherError,
-    DpnoiseError,
-    MissingExtraError,
-    RoundingModeError,
-    SecretError,
-)
-from dpnoise.noise.distributions import (
-    Cauchy,
-    ChiSquared,
-    Distribution,
-    Exponential,
-    Gamma,
-    Gaussian,
-    Gumbel,
-    Laplace,
-    LaplaceShare,
-    Uniform,
-)
-from dpnoise.noise.generator import Generator
-from dpnoise.noise.inversion import InversionCost, inversion_cost, variates_for
-from dpnoise.release import containers as _containers
-from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
-from dpnoise.release.selection import ExponentialMechanism, NoisyMax
 
 if _TYPE_CHECKING:
     from dpnoise import auditing, statistics, testing
+    from dpnoise.auditing import audit
+    from dpnoise.core.errors import (
+        ArgumentError,
+        ArgumentTypeError,
+        BudgetError,
+        CipherError,
+        DpnoiseError,
+        MissingExtraError,
+        RoundingModeError,
+        SecretError,
+    )
+    from dpnoise.noise.distributions import (
+        Cauchy,
+        ChiSquared,
+        Distribution,
+        Exponential,
+        Gamma,
+        Gaussian,
+        Gumbel,
+        Laplace,
+        LaplaceShare,
+        Uniform,
+    )
+    from dpnoise.noise.generator import Generator
+    from dpnoise.noise.inversion import InversionCost, inversion_cost, variates_for
+    from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
+    from dpnoise.release.selection import ExponentialMechanism, NoisyMax
 
 __version__ = "0.1.0"
 
@@ -72,23 +68,30 @@ __all__ = [
     "variates_for",
 ]
 
-# Loaded when they are asked for: they bring SciPy, Numba or a generator with a fixed key.
-_LAZY = {"auditing", "statistics", "testing"}
+# The module of each public name, which is imported when a name is first used: NumPy and the other
+# libraries take a while, and `dpnoise --help` needs none of them.
+_MODULES = {
+    "auditing": "audit",
+    "core.errors": "ArgumentError ArgumentTypeError BudgetError CipherError DpnoiseError "
+    "MissingExtraError RoundingModeError SecretError",
+    "noise.distributions": "Cauchy ChiSquared Distribution Exponential Gamma Gaussian Gumbel "
+    "Laplace LaplaceShare Uniform",
+    "noise.generator": "Generator",
+    "noise.inversion": "InversionCost inversion_cost variates_for",
+    "release.additive": "GaussianMechanism LaplaceMechanism",
+    "release.selection": "ExponentialMechanism NoisyMax",
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
-def _import_tensor_release() -> _Any:
-    from dpnoise.integrations.torch import release_tensor  # noqa: PLC0415 - it imports PyTorch
-
-    return release_tensor
-
-
-_containers.import_tensor_release = _import_tensor_release
-
-
-def __getattr__(name: str) -> _ModuleType:
-    if name in _LAZY:
+def __getattr__(name: str) -> object:
+    if name in {"auditing", "statistics", "testing"}:
         return _import_module(f"dpnoise.{name}")
-    raise AttributeError(f"module 'dpnoise' has no attribute {name!r}")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'dpnoise' has no attribute {name!r}")
+    value = getattr(_import_module(f"dpnoise.{_MODULE_OF[name]}"), name)
+    globals()[name] = value  # The next use finds it without this function.
+    return value
 
 
 def __dir__() -> list[str]:

@@ -321,9 +321,13 @@ def test_rows_of_a_frame_are_added_removed_and_replaced() -> None:
         ({"neighbours": []}, "neighbours must have at least one pair of data sets"),
         ({"neighbours": "rows", "data": []}, "data must have at least one row to remove"),
         ({"neighbours": "vector", "size": 0}, "size must be at least 1, got 0"),
-        ({"attacks": ["bits"]}, "attacks, pairs and scale are for added noise"),
+        ({"attacks": ["bits"]}, "attacks is for added noise: leave out neighbours."),
+        ({"pairs": [(0, 1)]}, "pairs is for added noise: leave out neighbours."),
+        ({"scale": 2.0}, "scale is for added noise: leave out neighbours."),
+        ({"neighbours": [([0], [0])]}, "The two data sets of each of neighbours must differ."),
+        ({"neighbours": [("a", "a")]}, "The two data sets of each of neighbours must differ."),
         ({"mu": 1.0}, "Give one claim: epsilon=1.0"),
-        ({"data": [1]}, "data is for neighbours='rows'"),
+        ({"data": [1]}, 'data is for neighbours="rows": the rows'),
         ({"neighbours": None, "boosting": True}, "boosting is for mechanisms of any kind"),
     ],
 )
@@ -345,10 +349,25 @@ def test_a_flag_is_true_or_false(name: str, value: Any) -> None:
         audit_bits(flip, **{name: value})
 
 
-@pytest.mark.parametrize("neighbours", [[1, 2], [(1, 2, 3)], 7, ["ab"]])
-def test_neighbours_that_are_not_pairs_are_refused(neighbours: Any) -> None:
-    with pytest.raises(ArgumentTypeError, match="pair"):
+@pytest.mark.parametrize(
+    "neighbours",
+    [
+        *([1, 2], [(1, 2, 3)], 7, True, ["ab"], {"a": [0], "b": [1]}, np.array([[0, 1], [1, 0]])),
+        *(([0, 1], [0]), ([0, 1], [1, 1]), [[0, 1], [1, 1]]),  # One pair, or two pairs of numbers.
+    ],
+)
+def test_neighbours_that_are_not_pairs_are_answered_with_an_example(neighbours: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"neighbours must .*\[\(a, b\)\]"):
         audit_bits(flip, neighbours=neighbours)
+
+
+def test_a_mechanism_of_data_alone_is_answered_with_a_function_of_n() -> None:
+    def total(data: list[int]) -> int:
+        return sum(data)
+
+    with pytest.raises(ArgumentTypeError, match=r"\(data, n\) -> n outputs, got .*total") as e:
+        audit_bits(total)
+    assert "lambda data, n: [" in str(e.value)
 
 
 # What is wrong with a mechanism ------------------------------------------------------------------

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from support.alarms import LONG
 
 import dpnoise
-from dpnoise.auditing import additive_noise, targets
+from dpnoise import auditing
+from dpnoise.auditing import additive_noise, any_mechanism, targets
 from dpnoise.auditing.processes import check_restarts, release_program
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import Target, TargetError
 from dpnoise.auditing.targets.target import _kill_session
-from dpnoise.core.errors import ArgumentError, DpnoiseError
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, DpnoiseError
 from dpnoise.release.calibration import gaussian_scale
 
 Floats = NDArray[np.float64]
@@ -178,11 +179,11 @@ def test_a_function_is_taken_to_add_the_noise_that_its_claims_ask_for(
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda _, n: np.zeros(n + 1), "odd(0.0, 1) gave an array of shape (2,), not (1,)."),
-        (lambda _, n: np.zeros((n, 2)), "odd(0.0, 1) gave an array of shape (1, 2), not (1,)."),
-        (lambda *_: None, "odd(0.0, 1) gave an array of shape (), not (1,)."),
+        (lambda _, n: np.zeros(n + 1), "odd(0.0, 1) must return an array of n = 1 releases, got"),
+        (lambda _, n: np.zeros((n, 2)), "n = 1 releases, got an array of shape (1, 2)."),
+        (lambda *_: None, "odd(0.0, 1) must return an array of n = 1 releases, got NoneType."),
         (lambda _, n: [math.nan] * n, "odd(0.0, 1) gave a NaN or an infinity."),
-        (lambda _, n: ["zero"] * n, "odd(0.0, 1) gave <U4, not floats of at most 64 bits."),
+        (lambda _, n: ["a"] * n, "odd(0.0, 1) must return floats of at most 64 bits, got <U1."),
         (lambda _, n: [1 / (n - 1)] * n, "odd(0.0, 1) raised ZeroDivisionError: "),
         (lambda: 0.0, "odd(0.0, 1) raised TypeError: "),
         (lambda *_: sys.exit(3), "odd(0.0, 1) raised SystemExit: 3"),
@@ -237,7 +238,9 @@ def test_an_error_about_a_bad_command_names_the_call(text: str, message: str) ->
 
 
 def test_a_command_that_does_not_exist_is_reported() -> None:
-    with pytest.raises(TargetError, match=r"no-such-program, given 0\.0 1 times, did not start"):
+    with pytest.raises(
+        TargetError, match=r"no-such-program, given 0\.0 1 times, did not start.*python noise\.py"
+    ):
         run_audit(["no-such-program"])
 
 
@@ -276,15 +279,161 @@ def test_what_is_no_command_is_refused(command: list[Any]) -> None:
         ("numpy.lapalce", "There is no target 'numpy.lapalce'. Did you mean numpy.laplace or"),
         ("no_such_module:f", "no_such_module:f was not imported: ModuleNotFoundError"),
         ("math:no_such_name", "math:no_such_name was not imported: AttributeError"),
-        ("math:", "math: was not imported: AttributeError"),
-        (":f", ":f was not imported: ValueError"),
+        ("no_such_module:f", "installed, on PYTHONPATH or in the current folder."),
+        ("random:guass", "Did you mean gauss?"),
+        ("math:", "'math:' is not module:function. A function of your own is written math:func"),
+        (":f", "':f' is not module:function. A function of your own is written module:f."),
+        ("mine.py:f", "'mine.py:f' is not module:function. A function of your own is written mine"),
+        ("./src/mine.py:f", "A function of your own is written src.mine:f."),
+        ("mine.py", "A function of your own is written mine:function."),
+        ("mine.noise.f", "A function of your own is written mine.noise:f."),
+        ("python noise.py", "A command is given as a list of words, ['python', 'noise.py'];"),
+        ("python noise.py", "in the terminal, as --command 'python noise.py'."),
         ("math:pi", "math:pi is not a function (value, n) -> array."),
+        ("random:Random", "random:Random is a class. Give a function (value, n) -> array"),
     ],
 )
 def test_what_is_not_found_is_named(path: str, message: str) -> None:
     with pytest.raises(DpnoiseError) as e:
         run_audit(path)
     assert message in str(e.value)
+
+
+@pytest.mark.parametrize("options", [{}, {"neighbours": "rows", "attacks": None}])
+def test_an_unknown_target_is_answered_with_the_nearest_five(options: dict[str, Any]) -> None:
+    given = {"attacks": ["precision"]} | options
+    given = {name: value for name, value in given.items() if value is not None}
+    with pytest.raises(ArgumentError, match=r"no target 'mymech\.good'.* mymech:good\.$") as e:
+        dpnoise.audit("mymech.good", 1.0, **given)
+    shown = [name for name in [*targets.names(), *targets.MECHANISMS] if name in str(e.value)]
+    assert str(e.value).count(",") == 4
+    assert len(shown) < 10  # The nearest five, and names that are part of these.
+
+
+def one_release(value: float) -> float:
+    return value + rng.laplace()
+
+
+class Mine:
+    """A mechanism as people write it."""
+
+    def release(self, value: float) -> float:
+        """Return one release."""
+        return value + rng.laplace()
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (one_release, "lambda value, n: [one_release(value) for _ in range(n)]."),
+        (lambda value: value, "lambda value, n: [function(value) for _ in range(n)]."),
+        (lambda: 0.0, "must be a function (value, n) -> array, got "),
+        (lambda value, n, scale: value + scale * n, "must be a function (value, n) -> array, got "),
+        (Mine, "Mine is a class. Give a function (value, n) -> array that uses an object of it."),
+        (Mine(), "got Mine. Give a function: lambda value, n: [mechanism.release(value) for _"),
+        (
+            dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0),
+            "got LaplaceMechanism. Give a function: lambda value, n: [mechanism.release(value)",
+        ),
+        (np.array([3.25, 4.5]), "a function (value, n) -> array, or a command, got ndarray."),
+        (1.0, "target must be a name, a function (value, n) -> array, or a command, got float."),
+        (None, "target must be a name, a function (value, n) -> array, or a command, got NoneType"),
+    ],
+)
+def test_something_else_than_a_function_of_value_and_n_is_answered_with_one(
+    target: Any, message: str
+) -> None:
+    with pytest.raises(ArgumentTypeError) as e:
+        run_audit(target)
+    assert message in str(e.value)
+
+
+def test_a_target_in_the_place_of_epsilon_is_named() -> None:
+    with pytest.raises(ArgumentTypeError, match=r"target must be .*, got float\.$"):
+        dpnoise.audit(1.0, textbook)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (lambda value, n: [sum(value)] * n, r"\(0\.0, 1\) raised TypeError: .*if neighbours are"),
+        (lambda value, n: [value.mean()] * n, r"raised AttributeError: .*if neighbours are given"),
+        (dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0).release, "with a number and n"),
+    ],
+)
+def test_a_target_that_takes_other_arguments_is_told_what_it_gets(
+    target: Any, message: str
+) -> None:
+    with pytest.raises(TargetError, match=message):
+        run_audit(target)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"neighbors": [(0, 1)]}, "There is no option 'neighbors'. Did you mean neighbours?"),
+        ({"eps": 1.0}, "There is no option 'eps'. Did you mean epsilon"),
+        ({"n": 5}, "There is no option 'n'. Known: attacks, boosting, budget, confidence, curve"),
+        ({"data": [1, 2]}, "data is for mechanisms of any kind: give neighbours."),
+        ({"size": 3}, "size is for mechanisms of any kind: give neighbours."),
+        ({"pairs": (0, 1)}, "pairs must be a list of pairs of numbers: [(0.5, 1.5)]."),
+        ({"pairs": [(0, 2)]}, "pairs must differ by the sensitivity, 1, at most, got (0, 2)."),
+        ({"confidence": 95}, "confidence must be between 0 and 1, got 95.0."),
+        ({"budget": 1e5}, "budget must be an integer, got 100000.0."),
+        ({"neighbours": "vector"}, "attacks is for added noise: leave out neighbours."),
+    ],
+)
+def test_a_wrong_option_is_answered_with_the_right_one(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DpnoiseError) as e:
+        run_audit(textbook, **options)
+    assert message in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "message"),
+    [
+        (None, "Give one claim: epsilon=1.0 (with its delta), mu=1.0 or rho=0.5."),
+        ("1", "epsilon must be a number, got '1'."),
+        (0, "epsilon must be greater than 0, got 0.0."),
+        (-1.0, "epsilon must be greater than 0, got -1.0."),
+        (math.inf, "epsilon must be finite, got inf."),
+    ],
+)
+def test_a_wrong_epsilon_is_named(epsilon: Any, message: str) -> None:
+    for audit in (dpnoise.audit, auditing.audit_noise, auditing.audit_mechanism):
+        with pytest.raises(DpnoiseError) as e:
+            audit(textbook, epsilon)
+        assert str(e.value) == message
+
+
+def test_noise_with_neighbours_and_a_mechanism_without_are_told_apart() -> None:
+    with pytest.raises(ArgumentError, match=r"numpy\.laplace adds noise .*: leave out neighbours"):
+        dpnoise.audit("numpy.laplace", 1.0, neighbours="vector")
+    with pytest.raises(ArgumentError, match=r'Run dpnoise audit opendp\.noisy_max .*"\, epsilon'):
+        auditing.audit_noise("opendp.noisy_max", 1.0)
+
+
+def test_audit_chooses_by_the_neighbours_and_by_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def record_noise(target: object, *_: float) -> None:
+        calls.append(f"noise {target}")
+
+    def record_mechanism(target: object, *_: float, neighbours: object) -> None:
+        calls.append(f"mechanism {target} {neighbours}")
+
+    monkeypatch.setattr(additive_noise, "audit_noise", record_noise)
+    monkeypatch.setattr(any_mechanism, "audit_mechanism", record_mechanism)
+    dpnoise.audit("numpy.laplace", 1.0)
+    dpnoise.audit("opendp.noisy_max", 1.0)
+    dpnoise.audit("mine:f", 1.0, neighbours="rows")
+    assert calls == [
+        "noise numpy.laplace",
+        "mechanism opendp.noisy_max None",
+        "mechanism mine:f rows",
+    ]
 
 
 @pytest.mark.parametrize("text", ["raise SystemExit('stop')", "1 / 0", "def"])
@@ -300,5 +449,5 @@ def test_a_module_that_fails_is_named(
 
 
 def test_what_is_no_target_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="target must be a name, a function"):
+    with pytest.raises(ArgumentTypeError, match="target must be a name, a function"):
         run_audit(3)

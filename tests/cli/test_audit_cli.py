@@ -121,8 +121,19 @@ def test_status_0_is_nothing_found(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Give one of TARGET, --command COMMAND and --all."),
-        (["numpy.laplace", "--all"], "Give one of TARGET, --command COMMAND and --all."),
+        ([], "Give one of TARGET, --command COMMAND and --all, as in dpnoise audit numpy.laplace"),
+        (["numpy.laplace", "--all"], "Give one of TARGET, --command COMMAND and --all, as in"),
+        (["mymech.good"], "A function of your own is written mymech:good."),
+        (["python noise.py"], "in the terminal, as --command 'python noise.py'."),
+        (["random:gauss", "--size", "3"], "size is for mechanisms of any kind: give neighbours."),
+        (
+            ["numpy.laplace", "--neighbours", "rows"],
+            "adds noise to a number: leave out neighbours.",
+        ),
+        (["audited_module:release", "--boosting"], "boosting is for mechanisms of any kind: give"),
+        (["numpy:ndarray"], "numpy:ndarray is a class. Give a function (value, n) -> array"),
+        (["math:sqrt"], "math:sqrt must be a function (value, n) -> array, got math:sqrt(x, /)."),
+        (["--command", "no-such-program"], "Give the path of a program, or its interpreter first"),
         (["numpy.lapalce"], "There is no target 'numpy.lapalce'"),
         (["numpy.normal"], "Gaussian noise, which has no finite epsilon at delta = 0"),
         (["numpy.laplace", "--attack", "nothing"], "There is no attack 'nothing'"),
@@ -143,6 +154,38 @@ def test_status_2_is_wrong_usage_with_one_line_that_explains(
     assert err.startswith("dpnoise: ")
     assert message in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("pair", ["0", "0,1,2", "0;1", "a,b"])
+def test_a_pair_is_two_numbers(pair: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run(capsys, "numpy.laplace", "--pair", pair)
+    expected = f"give two numbers with a comma between them, as in --pair 0,1, not '{pair}'."
+    assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["numpy.laplace"], "numpy.laplace is a target. dpnoise audit numpy.laplace --epsilon 1"),
+        (["mine:f"], "for one attack, dpnoise attack NAME --target mine:f."),
+        (["mironv"], "There is no attack 'mironv'. Did you mean mironov?"),
+        (["mironov", "--target", "mymech.good"], "A function of your own is written mymech:good."),
+        (["mironov", "--target", "nump"], "The nearest of "),
+        (["mironov", "--target", "opendp.noisy_max"], "Run dpnoise audit opendp.noisy_max --eps"),
+        (["mironov", "--target", "math:sqrt"], "must be a function (value, n) -> array, got "),
+        (["mironov", "--value0", "1"], "value1 must differ from --value0 1, got 1.0."),
+        (["mironov", "--size", "0"], "--size must be at least 1, got 0."),
+        (["mironov", "--epsilon", "0"], "--epsilon must be greater than 0, got 0.0."),
+    ],
+)
+def test_a_wrong_attack_is_answered_with_what_to_do(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["attack", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert len(err) < 300
 
 
 def test_an_audit_that_fails_keeps_an_older_report_and_leaves_no_file(

@@ -7,21 +7,22 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import dpnoise
-from dpnoise import statistics
+from dpnoise import auditing, statistics
 
 
 def public_callables() -> Iterator[tuple[str, Callable[..., object]]]:
     """Yield the public functions and classes, and the methods that draw, release or select."""
-    for module in (dpnoise, statistics):
-        for name in module.__all__:
-            value = getattr(module, name)
-            if not callable(value) or (inspect.isclass(value) and issubclass(value, Exception)):
-                continue
-            yield f"{module.__name__}.{name}", value
-            for method_name, method in inspect.getmembers(value, inspect.isfunction):
-                drawing = value is dpnoise.Generator and not method_name.startswith("_")
-                if drawing or method_name in {"release", "select", "publish"}:
-                    yield f"{module.__name__}.{name}.{method_name}", method
+    names = [(module, name) for module in (dpnoise, statistics) for name in module.__all__]
+    names += [(auditing, "audit_mechanism"), (auditing, "audit_noise")]
+    for module, name in names:
+        value = getattr(module, name)
+        if not callable(value) or (inspect.isclass(value) and issubclass(value, Exception)):
+            continue
+        yield f"{module.__name__}.{name}", value
+        for method_name, method in inspect.getmembers(value, inspect.isfunction):
+            drawing = value is dpnoise.Generator and not method_name.startswith("_")
+            if drawing or method_name in {"release", "select", "publish"}:
+                yield f"{module.__name__}.{name}.{method_name}", method
 
 
 PUBLIC = dict(public_callables())
@@ -44,6 +45,8 @@ def test_the_main_functions_are_public() -> None:
         "dpnoise.LaplaceMechanism.release",
         "dpnoise.NoisyMax.select",
         "dpnoise.audit",
+        "dpnoise.auditing.audit_mechanism",
+        "dpnoise.auditing.audit_noise",
         "dpnoise.statistics.mean",
         "dpnoise.statistics.publish",
     } <= PUBLIC.keys()

@@ -16,7 +16,7 @@ repeats its releases, or whose releases depend on each other: counts of such rel
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Final
@@ -24,7 +24,7 @@ from typing import Final
 import numpy as np
 
 from dpnoise.auditing import targets
-from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event
+from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event, ignore_progress
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.attacks.generic import exponents
 from dpnoise.auditing.calls import affordable_budget, draw_fresh, with_time_limit
@@ -42,13 +42,19 @@ from dpnoise.auditing.counting import (
 from dpnoise.auditing.learned.events import propose_events
 from dpnoise.auditing.learned.expected_bounds import best_proposals
 from dpnoise.auditing.neighbours import SEARCH_RELEASES, pairs_of_values, search_pairs
-from dpnoise.auditing.options import AuditOptions
+from dpnoise.auditing.options import AuditOptions, Progress, Watch
 from dpnoise.auditing.processes import run_side_channel_checks
 from dpnoise.auditing.report import Finding, Report
-from dpnoise.auditing.targets.target import Releases, Target, TargetError
+from dpnoise.auditing.targets.target import (
+    NOISE_SIGNATURE,
+    Releases,
+    Target,
+    TargetError,
+    check_target,
+)
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Flags, Floats
-from dpnoise.core.errors import ArgumentError, DpnoiseError
+from dpnoise.core.errors import DpnoiseError
 
 Pair = tuple[float, float]
 
@@ -100,10 +106,110 @@ class AuditPlan:
         return BoundEstimator(self.options.claim, self.final_size, self.final_error)
 
 
-def audit_added_noise(target: object, options: AuditOptions) -> Report:
-    """Audit noise that is added to a number: see dpnoise.audit."""
-    if options.boosting:
-        raise ArgumentError("boosting is for mechanisms of any kind: give neighbours.")
+def audit_noise(  # noqa: PLR0913 - the options of an audit, which `AuditOptions` holds behind it
+    target: object,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    sensitivity: float = 1.0,
+    *,
+    mu: float | None = None,
+    rho: float | None = None,
+    curve: bool = False,
+    attacks: Iterable[str | Attack] | None = None,
+    pairs: Iterable[tuple[float, float]] | str | None = None,
+    one_by_one: bool = False,
+    budget: int | None = None,
+    confidence: float = 0.999,
+    scale: float | None = None,
+    time_limit: float = 60.0,
+    seed: int | None = None,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+) -> Report:
+    """Audit noise that is added to a number: certify a lower bound on its epsilon.
+
+    Every attack on such noise is tried at several pairs of values. Events are chosen on some
+    releases and counted in fresh ones. Exact confidence limits on the counts give the bound. All
+    bounds of a report hold together, except with probability 1 - confidence. A report without findings proves nothing.
+
+    Parameters
+    ----------
+    target
+        One of:
+
+        - a name from `dpnoise.auditing.targets.names()`, such as "numpy.laplace";
+        - a function (value, n) that returns an array of n independent releases of the value;
+        - "module:function", the path of such a function;
+        - a command as a list of strings, which reads one value per line and writes one release per
+          line.
+    epsilon
+        The epsilon that the target claims. It is refuted if the certified bound is larger.
+    delta
+        The delta that the target claims with it; 0 for pure differential privacy.
+    sensitivity
+        The largest distance of two values that the claim covers.
+    mu
+        The claim in place of epsilon: mu of Gaussian differential privacy.
+    rho
+        The claim in place of epsilon: rho of zero-concentrated differential privacy.
+    curve
+        Compare the target with the whole privacy curve of Gaussian noise that has this epsilon at
+        this delta. The certified bound is then the mu of Gaussian differential privacy.
+    attacks
+        Names or attacks; by default all that apply to any target that adds noise.
+    pairs
+        The pairs of values to try, each at most the sensitivity apart; by default some around zero,
+        fractional, negative and large. "whole" keeps only multiples of the sensitivity, for counts:
+        integer noise does not hide a fraction.
+    one_by_one
+        Ask for one release per call, for targets whose releases of one call depend on each other.
+    budget
+        The number of releases to ask for; at least 1,000. The default is 480,000, or less for a
+        slow target. If the claim needs more releases, the default grows by up to a factor of 16,
+        while drawing takes at most two minutes. The side-channel checks ask for some thousands
+        more.
+    confidence
+        The probability that no certified bound of the report is too large.
+    scale
+        The scale of the noise, if it does not follow from epsilon, delta and sensitivity.
+    time_limit
+        The most seconds that one call of the target may take.
+    seed
+        The seed of the auditor's random choices, which the target must not know. With a seed and a
+        budget, the same releases give the same report; the noise of the target is not seeded.
+    progress
+        Called with the completed fraction, and with a text about the current step.
+    watch
+        Called with the findings so far, whenever there are new ones.
+
+    Returns
+    -------
+    Report
+        The findings, the certified bound and the verdict; `print(report)` shows them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpnoise.auditing import audit_noise
+    >>> rng = np.random.default_rng()
+    >>> def add_laplace(value, n):
+    ...     return value + rng.laplace(scale=1.0, size=n)
+    >>> report = audit_noise(add_laplace, epsilon=1.0, budget=24_000)
+    >>> report.broken, report.epsilon_lower > 3
+    (True, True)
+    """
+    check_target(target, NOISE_SIGNATURE)
+    options = AuditOptions(
+        epsilon=epsilon, delta=delta, sensitivity=sensitivity, mu=mu, rho=rho, curve=curve,
+        attacks=attacks, pairs=pairs, one_by_one=one_by_one, budget=budget, confidence=confidence,
+        scale=scale, time_limit=time_limit, seed=seed,
+        progress=progress or ignore_progress, watch=watch or ignore_progress,
+    )  # fmt: skip
+    return _audit(target, options)
+
+
+def _audit(target: object, options: AuditOptions) -> Report:
+    """Resolve the target, try every attack, and report what was certified."""
     started = time.perf_counter()
     resolved = _resolve(target, options)
     attacks = options.attacks_on(resolved.noise)

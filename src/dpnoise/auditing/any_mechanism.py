@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import OUTPUTS, Event, EventCount
+from dpnoise.auditing.attacks.base import OUTPUTS, Event, EventCount, ignore_progress
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.calls import affordable_budget
 from dpnoise.auditing.counting import (
@@ -44,14 +44,14 @@ from dpnoise.auditing.learned.expected_bounds import (
     recompute_expected_bounds,
 )
 from dpnoise.auditing.neighbours import neighbours_of
-from dpnoise.auditing.options import AuditOptions, Progress
+from dpnoise.auditing.options import AuditOptions, Progress, Watch
 from dpnoise.auditing.outputs import OutputSource, describe_data
 from dpnoise.auditing.report import Finding, Report
 from dpnoise.auditing.targets import MECHANISMS
 from dpnoise.auditing.targets.mechanisms import Data, Pair
+from dpnoise.auditing.targets.target import MECHANISM_SIGNATURE, check_target
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats
-from dpnoise.core.errors import ArgumentError
 from dpnoise.core.parallel import cores
 
 _Item = TypeVar("_Item")
@@ -109,10 +109,111 @@ class Sizes:
         )
 
 
-def audit_mechanism(target: object, options: AuditOptions) -> Report:
-    """Audit a mechanism of any kind: see dpnoise.audit."""
-    if options.attacks is not None or options.pairs is not None or options.scale is not None:
-        raise ArgumentError("attacks, pairs and scale are for added noise: leave out neighbours.")
+def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOptions` holds
+    target: object,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    sensitivity: float = 1.0,
+    *,
+    neighbours: object = None,
+    data: object = None,
+    size: int = 10,
+    mu: float | None = None,
+    rho: float | None = None,
+    curve: bool = False,
+    one_by_one: bool = False,
+    boosting: bool = False,
+    budget: int | None = None,
+    confidence: float = 0.999,
+    time_limit: float = 60.0,
+    seed: int | None = None,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+) -> Report:
+    """Audit a mechanism with outputs of any kind: certify a lower bound on its epsilon.
+
+    Events are learned from outputs at neighbouring data sets and counted in fresh outputs. All
+    bounds of a report hold together, except with probability 1 - confidence. A report without
+    findings proves nothing.
+
+    Parameters
+    ----------
+    target
+        A function (data, n) -> n independent outputs; "module:function"; a name from
+        `dpnoise.auditing.targets.MECHANISMS`, such as "opendp.noisy_max"; or a command as a list
+        of strings, which reads one line of JSON, {"data": ..., "n": ...}, and writes n lines. An
+        output is a number, a text, None, or a tuple, list or array of these.
+    epsilon
+        The epsilon that the target claims. It is refuted if the certified bound is larger.
+    delta
+        The delta that the target claims with it; 0 for pure differential privacy.
+    sensitivity
+        The most by which each answer of neighbours="vector" changes.
+    neighbours
+        Pairs of neighbouring data sets, [(a, b), ...]; or a relation: "vector", answers to queries
+        that each move by at most the sensitivity, or "rows", one row added, removed or replaced.
+        Mechanisms that are given by name have neighbours.
+    data
+        The rows that "rows" starts from: a list, an array or a frame. By default zeros and ones.
+        Give invented rows, because reports show numbers from them.
+    size
+        The number of answers in a "vector".
+    mu
+        The claim in place of epsilon: mu of Gaussian differential privacy.
+    rho
+        The claim in place of epsilon: rho of zero-concentrated differential privacy.
+    curve
+        Compare the target with the whole privacy curve of Gaussian noise that has this epsilon at
+        this delta. The certified bound is then the mu of Gaussian differential privacy.
+    one_by_one
+        Ask for one output per call, for targets whose outputs of one call depend on each other.
+    boosting
+        Learn events by gradient boosted trees as well; needs the extra `learning`.
+    budget
+        The number of releases to ask for; at least 1,000. The default is 2 million, or
+        less for a slow target. If the claim needs more releases, the default grows by up to a factor
+        of 16, while drawing takes at most two minutes.
+    confidence
+        The probability that no certified bound of the report is too large.
+    time_limit
+        The most seconds that one call of the target may take.
+    seed
+        The seed of the auditor's random choices, which the target must not know. With a seed and a
+        budget, the same releases give the same report; the noise of the target is not seeded.
+    progress
+        Called with the completed fraction, and with a text about the current step.
+    watch
+        Called with the findings so far, whenever there are new ones.
+
+    Returns
+    -------
+    Report
+        The findings, the certified bound and the verdict; `print(report)` shows them.
+
+    Examples
+    --------
+    The largest of three noisy answers, with noise that would suffice for the index only:
+
+    >>> import numpy as np
+    >>> from dpnoise.auditing import audit_mechanism
+    >>> rng = np.random.default_rng()
+    >>> def largest(answers, n):
+    ...     return (answers + rng.laplace(scale=2.0, size=(n, len(answers)))).max(axis=1)
+    >>> audit_mechanism(largest, 1.0, neighbours="vector", size=3, budget=200_000).broken
+    True
+    """
+    check_target(target, MECHANISM_SIGNATURE)
+    options = AuditOptions(
+        epsilon=epsilon, delta=delta, sensitivity=sensitivity, mu=mu, rho=rho, curve=curve,
+        neighbours=neighbours, data=data, size=size, one_by_one=one_by_one, boosting=boosting,
+        budget=budget, confidence=confidence, time_limit=time_limit, seed=seed,
+        progress=progress or ignore_progress, watch=watch or ignore_progress,
+    )  # fmt: skip
+    return _audit(target, options)
+
+
+def _audit(target: object, options: AuditOptions) -> Report:
+    """Resolve the target and its neighbours, learn events, and report what was certified."""
     source, pairs, package = _resolve(target, options)
     default, first = TUNING.mechanism_budget, pairs[0][0]
     budget = options.budget or affordable_budget(lambda n: source.outputs(first, n), default)

@@ -11,7 +11,13 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpnoise.auditing.targets.target import DependentError, Releases, Target, TargetError
+from dpnoise.auditing.targets.target import (
+    DependentError,
+    Releases,
+    Target,
+    TargetError,
+    failure_of,
+)
 from dpnoise.auditing.tuning import TUNING
 
 _Result = TypeVar("_Result")
@@ -106,17 +112,10 @@ def call_in_time(call: Callable[[], _Result], shown: str, seconds: float) -> _Re
     for error in failure:
         if isinstance(error, TargetError):
             raise error
-        raise TargetError(f"{shown} raised {_describe_error(error)}") from error
+        raise failure_of(shown, error) from error
     if not result:
         raise TargetError(f"{shown} took more than {seconds:g} s.")
     return result[0]
-
-
-def _describe_error(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - an exception of the target whose __str__ fails
-        return type(error).__name__
 
 
 def with_time_limit(target: Target, seconds: float) -> Target:

@@ -5,7 +5,7 @@ Callers give pairs of data sets one by one, or by the name of a relation.
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Final
 
@@ -61,7 +61,10 @@ def neighbours_of(neighbours: object, size: int, sensitivity: float, data: Data)
             return row_pairs(data)
         reject("neighbours", neighbours, "be 'vector', 'rows', or a list of pairs of data sets")
     if not isinstance(neighbours, Iterable):
-        raise ArgumentTypeError("neighbours must be 'vector', 'rows', or a list of pairs.")
+        kind = type(neighbours).__name__
+        raise ArgumentTypeError(
+            f"neighbours must be 'vector', 'rows', or a list of pairs: [(a, b)], got {kind}."
+        )
     pairs = [_check_pair(pair) for pair in neighbours]
     if not pairs:
         raise ArgumentError("neighbours must have at least one pair of data sets.")
@@ -69,9 +72,23 @@ def neighbours_of(neighbours: object, size: int, sensitivity: float, data: Data)
 
 
 def _check_pair(pair: object) -> Pair:
-    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:  # noqa: PLR2004 - a pair
-        raise ArgumentTypeError("Each of neighbours must be a pair of data sets: (a, b).")
-    return pair[0], pair[1]
+    # A tuple, because two lists may as well be one pair of data sets.
+    if not isinstance(pair, tuple) or len(pair) != 2:  # noqa: PLR2004 - a pair
+        raise ArgumentTypeError(
+            "neighbours must be a list of tuples, each a pair of data sets, as in "
+            "neighbours=[(a, b)]."
+        )
+    if _are_equal(*pair):
+        raise ArgumentError("The two data sets of each of neighbours must differ.")
+    return pair
+
+
+def _are_equal(first: Data, second: Data) -> bool:
+    """Return whether two data sets are one object, or equal lists, numbers or texts."""
+    try:  # A comparison of arrays or frames is not True, and one of lists of arrays raises.
+        return first is second or (type(first) is type(second) and (first == second) is True)
+    except Exception:  # noqa: BLE001 - code of the caller's types
+        return False
 
 
 def vector_pairs(size: int, sensitivity: float = 1.0) -> list[tuple[Floats, Floats]]:
@@ -207,7 +224,7 @@ def check_pairs(pairs: object, sensitivity: float) -> list[ValuePair]:
 
 def _check_value_pair(pair: object, sensitivity: float) -> ValuePair:
     if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(map(is_real, pair)):  # noqa: PLR2004 - a pair
-        raise ArgumentTypeError("Each of pairs must be two numbers: (0.5, 1.5).")
+        raise ArgumentTypeError("pairs must be a list of pairs of numbers: [(0.5, 1.5)].")
     value0, value1 = float(pair[0]), float(pair[1])
     if not (math.isfinite(value0) and math.isfinite(value1)):
         reject("pairs", pair, "be finite")

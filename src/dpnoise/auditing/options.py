@@ -33,7 +33,7 @@ Watch = Callable[[list[Finding]], object]
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
-    """The options of `dpnoise.audit`, which documents them, checked at construction.
+    """The options of `audit_noise` and `audit_mechanism`, checked at construction.
 
     >>> AuditOptions(epsilon=1.0, sensitivity=2).claim
     Claim(kind='epsilon', value=1.0, delta=0.0)
@@ -76,7 +76,8 @@ class AuditOptions:
         by_rows = isinstance(self.neighbours, str) and self.neighbours == ROWS
         if self.data is not None and not by_rows:
             raise ArgumentError(
-                "data must come with neighbours='rows', which adds, removes or replaces one row."
+                "data must come with {neighbours}, which adds, removes or replaces one row.",
+                neighbours=ROWS,
             )
         # Attacks and pairs may be iterators, which can be read only once.
         if self.attacks is not None:

@@ -23,7 +23,12 @@ from numpy.typing import NDArray
 
 from dpnoise.auditing.calls import Pace, call_in_time
 from dpnoise.auditing.targets.mechanisms import Data
-from dpnoise.auditing.targets.target import TargetError, function_of, run_command
+from dpnoise.auditing.targets.target import (
+    MECHANISM_SIGNATURE,
+    TargetError,
+    function_of,
+    run_command,
+)
 from dpnoise.core import strict_json
 from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, short_repr
@@ -67,8 +72,7 @@ class OutputSource:
         self, mechanism: object, time_limit: float, *, one_by_one: bool, name: str | None = None
     ) -> None:
         by_command = partial(_from_command, time_limit)
-        expected = "a function (data, n) -> n outputs"
-        own_name, self._call = function_of(mechanism, by_command, expected)
+        own_name, self._call = function_of(mechanism, by_command, MECHANISM_SIGNATURE)
         self.name = name or own_name
         self._one_by_one = one_by_one
         self._pace = Pace(time_limit)

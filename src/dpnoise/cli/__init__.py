@@ -22,20 +22,26 @@ import threading
 import traceback
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from types import FrameType
 from typing import Any, Final, NoReturn
 
 import dpnoise
 from dpnoise.cli import terminal
-from dpnoise.cli.attack import ATTACK
-from dpnoise.cli.audit import AUDIT
-from dpnoise.cli.budget import BUDGET
-from dpnoise.cli.noise import COST, LEAKAGE, SAMPLE
-from dpnoise.cli.release import RELEASE
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, DpnoiseError, did_you_mean
 
 _ERROR, _BUG, _INTERRUPTED, _UNREAD = 2, 70, 130, 141
-# Advice in errors of the library, which names Python's arguments, and the options instead.
+# The module of each command and its line in the help. A module is imported only if its command is
+# chosen: the others, and the libraries that they need, would make every start slower.
+_COMMANDS: Final = {
+    "release": ("release", "publish private statistics of files: CSV, Parquet, JSON lines, SQLite"),
+    "budget": ("budget", "what may be spent on a data set, and what was"),
+    "sample": ("noise", "draw noise into a file"),
+    "cost": ("noise", "what inverting one variate costs"),
+    "attack": ("attack", "run an attack against real software"),
+    "audit": ("audit", "certify a lower bound on an implementation's true epsilon"),
+    "leakage": ("noise", "what noise added in floats leaks, exactly, in small formats"),
+}
 # Signals that ask a process to end, if the system has them. SIGKILL cannot be handled.
 _ENDING: Final = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 # An argument with its value, in a rule such as "be below upper=0.0".
@@ -48,12 +54,12 @@ def main(arguments: list[str] | None = None) -> int:
         terminal.complain("The standard output is closed. Give it a file: > /dev/null.")
         return _ERROR
     with terminal.escape_unencodable(), _raise_signals() as ended:
-        options = _parser().parse_args(arguments)
+        argument_list = sys.argv[1:] if arguments is None else arguments
+        options = _parser(argument_list).parse_args(argument_list)
         try:
             status: int = options.run(options) or 0
             sys.stdout.flush()
         except BaseException as error:  # noqa: BLE001 - Python would exit with status 1
-            argument_list = sys.argv[1:] if arguments is None else arguments
             typed = {argument.partition("=")[0] for argument in argument_list}
             status = _status_of(ended[0] if ended else error, typed)
             terminal.flush_or_drop()
@@ -187,10 +193,15 @@ class _Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"there is no {value!r}. {hint}")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(arguments: list[str]) -> argparse.ArgumentParser:
+    """Return a parser with all commands, of which only the chosen one has its options."""
     parser: argparse.ArgumentParser = _Parser(prog="dpnoise", description=dpnoise.__doc__)
     parser.add_argument("--version", action="version", version=dpnoise.__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (RELEASE, BUDGET, SAMPLE, COST, ATTACK, AUDIT, LEAKAGE):
-        command.add_to(commands)
+    chosen = next((word for word in arguments if not word.startswith("-")), None)
+    for name, (module, summary) in _COMMANDS.items():
+        if name == chosen:
+            getattr(import_module(f"dpnoise.cli.{module}"), name.upper()).add_to(commands)
+        else:
+            commands.add_parser(name, help=summary)
     return parser

@@ -10,7 +10,13 @@ from dpnoise.auditing import targets
 from dpnoise.auditing.wording import bound_text, used_as_if
 from dpnoise.cli.terminal import Command, Option, progress_bar
 from dpnoise.core import strict_json
-from dpnoise.core.errors import check_probability, reject, unknown_name_error
+from dpnoise.core.errors import (
+    ArgumentError,
+    check_integer,
+    check_probability,
+    reject,
+    unknown_name_error,
+)
 from dpnoise.core.safe_text import escape_text
 
 if TYPE_CHECKING:
@@ -35,6 +41,11 @@ def _attack(arguments: argparse.Namespace) -> None:
         lines = _check_side_channel(SIDE_CHANNEL_CHECKS[arguments.name], arguments, claims)
     elif arguments.name in ATTACKS:
         lines = _run(ATTACKS[arguments.name](), arguments, claims)
+    elif arguments.name in {*targets.names(), *targets.MECHANISMS} or ":" in arguments.name:
+        raise ArgumentError(
+            f"{arguments.name} is a target. dpnoise audit {arguments.name} --epsilon 1 runs all "
+            f"attacks; for one attack, dpnoise attack NAME --target {arguments.name}."
+        )
     else:
         raise unknown_name_error("attack", arguments.name, [*ATTACKS, *SIDE_CHANNEL_CHECKS])
     print("\n".join(lines))  # noqa: T201 - this is the command line
@@ -42,9 +53,9 @@ def _attack(arguments: argparse.Namespace) -> None:
 
 def _target(name: str, claims: dict[str, float]) -> targets.Target:
     """Return a target by name, or a function, which is assumed to add Laplace noise."""
-    if ":" in name:
-        return targets.resolve(name, claims["epsilon"], 0.0, claims["sensitivity"])
-    return targets.make_target(name, **claims)
+    if name in targets.names():
+        return targets.make_target(name, **claims)
+    return targets.resolve(name, claims["epsilon"], 0.0, claims["sensitivity"])
 
 
 def _list(
@@ -76,6 +87,10 @@ def _run(attack: "Attack", arguments: argparse.Namespace, claims: dict[str, floa
     for name in ("value0", "value1"):
         if not math.isfinite(getattr(arguments, name)):
             reject(name, getattr(arguments, name), "be finite")
+    if arguments.value0 == arguments.value1:
+        reject("value1", arguments.value1, f"differ from value0={arguments.value0:g}")
+    if arguments.size is not None:
+        check_integer("size", arguments.size, least=1)
     check_probability("confidence", arguments.confidence)
     target = (
         attack.target(**claims) if arguments.target is None else _target(arguments.target, claims)
@@ -122,7 +137,6 @@ def _interval_text(limits: tuple[float, float] | None) -> str:
 
 ATTACK: Final = Command(
     "attack",
-    "run an attack against real software",
     _attack,
     (
         Option("name", {"nargs": "?", "metavar": "NAME"}, "one of --list"),

@@ -34,8 +34,13 @@ _LONGEST = 24  # The most characters of a data set in a table.
 
 def _pair(text: str) -> tuple[float, float]:
     """Read two values with a comma between them."""
-    value0, _, value1 = text.partition(",")
-    return float(value0), float(value1)
+    try:
+        value0, value1 = map(float, text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"give two numbers with a comma between them, as in --pair 0,1, not {text!r}"
+        ) from None
+    return value0, value1
 
 
 _OPTIONS: Final = (
@@ -53,7 +58,7 @@ _OPTIONS: Final = (
     Option("--curve", bool, "compare Gaussian noise with its whole privacy curve"),
     Option("--neighbours", ("vector", "rows"),
            "audit a mechanism (data, n) -> n outputs of any kind on such data sets"),
-    Option("--size", 10, "answers of a vector (10)"),
+    Option("--size", int, "answers of a vector (10)"),
     Option("--pair", {"action": "append", "type": _pair, "metavar": "A,B"},
            "two values; repeatable"),
     Option("--whole", bool, "try only multiples of the sensitivity, as for counts"),
@@ -82,7 +87,10 @@ def _audit(arguments: argparse.Namespace) -> int:
 
     sources = [arguments.target is not None, arguments.command is not None, arguments.all]
     if sum(sources) != 1:
-        raise ArgumentError("Give one of TARGET, --command COMMAND and --all.")
+        raise ArgumentError(
+            "Give one of TARGET, --command COMMAND and --all, as in dpnoise audit numpy.laplace "
+            "--epsilon 1. dpnoise attack --list has the names of targets."
+        )
     if [arguments.epsilon, arguments.mu, arguments.rho] == [None] * 3:
         if not arguments.all:
             raise ArgumentError("Say which epsilon is claimed: --epsilon 1.")
@@ -144,6 +152,7 @@ def _audit_target(
         "attacks": arguments.attack,
         "pairs": "whole" if arguments.whole else arguments.pair,
     }
+    options = {name: x for name, x in options.items() if x is not None and x is not False}
     try:
         with _show_live(name, claimed, console) as (progress, watch):
 
@@ -297,7 +306,6 @@ def _compare(reports: "list[Report]", not_audited: dict[str, str], console: "Con
 
 AUDIT: Final = Command(
     "audit",
-    "certify a lower bound on an implementation's true epsilon",
     _audit,
     _OPTIONS,
     description="Run every attack of dpnoise and certify a lower bound on a target's epsilon. Exit "

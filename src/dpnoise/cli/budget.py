@@ -201,7 +201,7 @@ def _action(name: str, run: Run, summary: str, *options: Option, total: str = ""
         options = (delta, *options)
     file = Option("file", {"type": file_name, "metavar": "FILE"}, "the ledger")
     description = f"{summary[0].upper()}{summary[1:]}."
-    return Command(name, summary, run, (file, *options), one_of, description)
+    return Command(name, run, (file, *options), one_of, description, help=summary)
 
 
 _CREATE: Final = _action(
@@ -241,7 +241,6 @@ _SPEND: Final = _action(
 _MEND: Final = _action("mend", _mend, "take away a last line that a crash cut short")
 BUDGET: Final = Command(
     "budget",
-    "what may be spent on a data set, and what was",
     description="A ledger of all releases about some persons: how much may be spent in all, and "
     "what was spent on what. dpnoise release --ledger FILE pays from it before it draws noise.",
     actions=(_CREATE, _SHOW, _SPEND, _MEND),

@@ -81,7 +81,6 @@ def _leakage(arguments: argparse.Namespace) -> None:
 
 SAMPLE: Final = Command(
     "sample",
-    "draw noise into a file",
     _sample,
     (
         Option("distribution", ("laplace", "normal", "exponential", "gumbel", "cauchy")),
@@ -96,7 +95,6 @@ SAMPLE: Final = Command(
 )
 COST: Final = Command(
     "cost",
-    "what inverting one variate costs",
     _cost,
     (
         Option("--precision", 53, "bits of each uniform (53)"),
@@ -106,7 +104,6 @@ COST: Final = Command(
 )
 LEAKAGE: Final = Command(
     "leakage",
-    "what noise added in floats leaks, exactly, in small formats",
     _leakage,
     (
         Option("--epsilon", 1.0, "the epsilon at which delta is computed (1)"),

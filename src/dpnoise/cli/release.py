@@ -330,7 +330,6 @@ def _pyplot() -> Iterator[ModuleType]:
 
 RELEASE: Final = Command(
     "release",
-    "publish private statistics of files: CSV, Parquet, JSON lines, SQLite",
     _release,
     groups=GROUPS,
     description="Publish private statistics of a column, or all that a request in TOML asks for. "

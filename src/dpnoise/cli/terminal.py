@@ -69,7 +69,6 @@ class Command:
     """
 
     name: str
-    help: str
     run: Run | None = None
     options: Sequence[Option] = ()
     one_of: Sequence[Option] = ()
@@ -77,6 +76,7 @@ class Command:
     actions: Sequence["Command"] = ()
     groups: Mapping[str, Sequence[Option]] = field(default_factory=dict)
     examples: str = ""
+    help: str = ""
 
     def add_to(self, commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
         """Add the command to the commands of a parser."""

@@ -33,12 +33,10 @@ from typing import (
     TypeVar,
 )
 
-import numpy as np
-
 from dpnoise.core.machine import package_of, why_unavailable
 
-_NOT_NUMBERS: Final = (bool, np.timedelta64)  # Python and NumPy count them as integers.
 _MAX_SHOWN: Final = 200  # Characters of an argument that an error shows.
+_MAX_LISTED: Final = 20  # Names that an error lists; of more names it lists the five nearest.
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -135,14 +133,26 @@ def reject_type(name: str, value: object, rule: str) -> NoReturn:
     raise ArgumentTypeError(Violation(name, rule, short_repr(value)))
 
 
+def _numpy_types(*names: str) -> tuple[type, ...]:
+    """Return types of NumPy, without importing it: before the import no value has them."""
+    numpy = sys.modules.get("numpy")
+    return tuple(getattr(numpy, name) for name in names) if numpy else ()
+
+
 def is_integer(value: object) -> TypeGuard[SupportsInt]:
     """Return whether a value is a Python or NumPy integer, but not a bool or a timedelta64."""
-    return isinstance(value, int | np.integer) and not isinstance(value, _NOT_NUMBERS)
+    if type(value) is int:
+        return True
+    return isinstance(value, (int, *_numpy_types("integer"))) and is_real(value)
 
 
 def is_real(value: object) -> TypeGuard[SupportsFloat]:
     """Return whether a value is a real number, but not a bool, a timedelta64 or an array."""
-    return isinstance(value, numbers.Real) and not isinstance(value, _NOT_NUMBERS)
+    if type(value) in {int, float}:
+        return True
+    # Python and NumPy count bool and timedelta64 as integers.
+    not_numbers = (bool, *_numpy_types("timedelta64"))
+    return isinstance(value, numbers.Real) and not isinstance(value, not_numbers)
 
 
 def check_integer(name: str, value: object, *, least: int, most: int | None = None) -> int:
@@ -169,7 +179,7 @@ def _nearest_float(name: str, value: object) -> float:
 
 def check_flag(name: str, value: object) -> bool:
     """Return `value` as a bool; anything else is an error, because "no" would count as True."""
-    if not isinstance(value, bool | np.bool_):
+    if not isinstance(value, (bool, *_numpy_types("bool_"))):
         reject_type(name, value, "be True or False")
     return bool(value)
 
@@ -203,8 +213,8 @@ def check_bound(name: str, value: object) -> int | float | None:
         return None
     if is_integer(value):
         bound: int | float = int(value)
-    elif isinstance(value, float | np.float32 | np.float16):
-        bound = float(value)
+    elif isinstance(value, (float, *_numpy_types("float32", "float16"))):
+        bound = float(value)  # type: ignore[arg-type] # These types of NumPy are floats.
     else:
         reject_type(name, value, "be an int, a float or None")
     try:
@@ -227,7 +237,13 @@ def check_probability(name: str, value: object, *, include_ends: bool = False) -
 def unknown_name_error(what: str, name: str, known: Collection[str]) -> ArgumentError:
     """Return the error for an unknown name, with the most similar known ones."""
     near = get_close_matches(name, known, n=3)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(known)}."
+    if near:
+        hint = f"Did you mean {' or '.join(near)}?"
+    elif len(known) <= _MAX_LISTED:
+        hint = f"Known: {', '.join(known)}."
+    else:
+        nearest = get_close_matches(name, known, n=5, cutoff=0.0)
+        hint = f"The nearest of {len(known)}: {', '.join(nearest)}."
     return ArgumentError(f"There is no {what} {name!r}. {hint}")
 
 

@@ -35,6 +35,7 @@ from numba.core.caching import NullCache  # noqa: E402
 from numba.core.compiler import CompileResult  # noqa: E402
 from numba.core.compiler_lock import global_compiler_lock  # noqa: E402
 from numba.core.dispatcher import Dispatcher  # noqa: E402
+from numba.core.runtime import rtsys  # noqa: E402
 from numba.core.serialize import dumps  # noqa: E402
 
 # An object of Numba or llvmlite, which publish no types. An overload and the function that it
@@ -97,7 +98,9 @@ class CodeCache(NullCache):  # type: ignore[misc] # Numba publishes no types
 
     def load_overload(self, sig: object, target_context: Untyped) -> CompileResult | None:
         """Return the compiled function for a signature, or None."""
-        target_context.refresh()
+        # Of a refresh, code from the disk needs only the runtime: the rest imports 200 modules and
+        # SciPy for the compiler, which refreshes the context itself.
+        rtsys.initialize(target_context)
         try:
             kept, code = self.read(describe(sig, target_context.codegen()))
             return CompileResult._rebuild(target_context, *code) if kept == sig else None  # noqa: SLF001

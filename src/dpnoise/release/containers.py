@@ -9,6 +9,7 @@ is kept, with a warning unless it is a plain row number.
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -36,9 +37,15 @@ class TensorTask(NamedTuple):
     release_array: Callable[[Array], Array]
 
 
-# Imports the function that releases a tensor. `dpnoise/__init__.py` sets it, because
-# `dpnoise.integrations` is a higher layer.
-import_tensor_release: Callable[[], Callable[[TensorTask, Value, Generator], Value]]
+def import_tensor_release() -> Callable[[TensorTask, Value, Generator], Value]:
+    """Import PyTorch, and return the function that releases a tensor.
+
+    It is imported by its name, because `dpnoise.integrations` is a higher layer.
+    """
+    release: Callable[[TensorTask, Value, Generator], Value] = import_module(
+        "dpnoise.integrations.torch"
+    ).release_tensor
+    return release
 
 
 def release_like(value: Value, release: Callable[[Array], Array]) -> Value:

@@ -1,5 +1,6 @@
 """Targets of attacks: functions (value, n) -> n releases, with their public parameters."""
 
+import inspect
 import os
 import shlex
 import signal
@@ -7,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from operator import attrgetter
+from typing import Final, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,9 +21,18 @@ from numpy.typing import ArrayLike, NDArray
 from dpnoise.auditing.targets.adapters import ADAPTERS, Privacy, ReleaseFunction
 from dpnoise.auditing.targets.mechanisms import MECHANISMS, Data
 from dpnoise.core import machine
-from dpnoise.core.errors import ArgumentError, DpnoiseError, reject, unknown_name_error
+from dpnoise.core.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DpnoiseError,
+    reject,
+    unknown_name_error,
+)
 
 Releases = NDArray[np.floating]
+
+NOISE_SIGNATURE: Final = "(value, n) -> array"
+MECHANISM_SIGNATURE: Final = "(data, n) -> n outputs"
 
 
 class TargetError(DpnoiseError, RuntimeError):
@@ -59,18 +71,24 @@ class Target:
         """Return n releases, after checking that they are n finite floats in one dimension."""
         call = f"{self.name}({value!r}, {n})"
         try:
+            returned = self.release(value, n)
             # A copy, because a target may write its next releases to the same array.
-            releases = np.array(self.release(value, n))
+            releases = np.array(returned)
         except DpnoiseError:
             raise
         except Exception as error:
-            raise TargetError(f"{call} raised {type(error).__name__}: {error}") from error
+            raise failure_of(call, error) from error
         if releases.shape != (n,):
-            raise TargetError(f"{call} gave an array of shape {releases.shape}, not ({n},).")
+            shape = f"an array of shape {releases.shape}"
+            kind = shape if releases.ndim else type(returned).__name__
+            raise TargetError(f"{call} must return an array of n = {n} releases, got {kind}.")
         if releases.dtype.kind in "iu":
             releases = releases.astype(np.float64)
         if releases.dtype.kind != "f" or releases.dtype.itemsize > np.dtype(np.float64).itemsize:
-            raise TargetError(f"{call} gave {releases.dtype}, not floats of at most 64 bits.")
+            raise TargetError(
+                f"{call} must return floats of at most 64 bits, got {releases.dtype}. "
+                "For outputs of other kinds, give neighbours."
+            )
         if not np.isfinite(releases).all():
             raise TargetError(f"{call} gave a NaN or an infinity.")
         return releases
@@ -79,6 +97,20 @@ class Target:
     def version(self) -> str:
         """The version of the package behind the target, or an empty string."""
         return installed_version(self.package)
+
+
+def failure_of(call: str, error: BaseException) -> TargetError:
+    """Return the error for an exception that a target raised."""
+    try:
+        text = f"{call} raised {type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - an exception of the target whose __str__ fails
+        text = f"{call} raised {type(error).__name__}"
+    if isinstance(error, TypeError | AttributeError):  # It was given something else than it takes.
+        text = (
+            f"{text.rstrip('.')}. A target is called with a number and n; if neighbours are given, "
+            "with a data set and n."
+        )
+    return TargetError(text)
 
 
 def installed_version(package: str | None) -> str:
@@ -102,7 +134,8 @@ def wrap(
     (2.0, (3,))
     """
     if not callable(release):
-        reject("target", release, "be a function (value, n) -> array")
+        kind = type(release).__name__  # type: ignore[unreachable] # Callers may not check types.
+        raise ArgumentTypeError(f"target must be a function {NOISE_SIGNATURE}, got {kind}.")
     shown = str(name or getattr(release, "__qualname__", type(release).__name__))
     return Target(shown, noise, Privacy(**claims, noise=noise).scale(), release)
 
@@ -151,7 +184,7 @@ def resolve(
         _check_delta(target.name, target.noise, delta)
         return target if scale is None else replace(target, scale=scale)
     by_command = partial(_from_command, time_limit)
-    name, release = function_of(target, by_command, "a name, a function (value, n) -> array")
+    name, release = function_of(target, by_command, NOISE_SIGNATURE)
     noise = "gaussian" if delta else "laplace"
     if scale is None:
         scale = Privacy(epsilon, delta or 1e-6, sensitivity).scale(noise)
@@ -159,21 +192,59 @@ def resolve(
 
 
 def function_of(
-    target: object, from_command: Callable[..., Data], expected: str
+    target: object, from_command: Callable[..., Data], signature: str
 ) -> tuple[str, Callable[..., Data]]:
     """Return the name and the function of a path, a command or a function.
 
     `from_command` takes a command, and then the arguments of the function.
     """
-    if isinstance(target, str):
-        return target, import_function(target)
     if isinstance(target, list | tuple):
         if not target or not all(isinstance(word, str) for word in target):
             reject("target", target, "be a command: a list of strings, the program first")
         return shlex.join(target), partial(from_command, list(target))
-    if not callable(target):
-        reject("target", target, f"be {expected}, or a command")
-    return str(getattr(target, "__qualname__", type(target).__name__)), target
+    if isinstance(target, str):
+        name, function = target, import_function(target)
+    else:
+        function = check_target(target, signature)
+        name = str(getattr(target, "__qualname__", type(target).__name__))
+    _check_parameters(name, function, signature)
+    return name, function
+
+
+def check_target(target: Data, signature: str) -> Data:
+    """Return a target that is a name, a command, or something that can be called."""
+    if callable(target) or isinstance(target, Target | str | list | tuple):
+        return target
+    kind = type(target).__name__  # Not the value, which may be the data.
+    text = f"target must be a name, a function {signature}, or a command, got {kind}."
+    if hasattr(target, "release"):
+        text += f" Give a function: {_repeat('mechanism.release', signature)}."
+    raise ArgumentTypeError(text)
+
+
+def _check_parameters(name: str, function: Callable[..., Data], signature: str) -> None:
+    """Raise unless a function can be called with two arguments."""
+    if isinstance(function, type):
+        raise ArgumentTypeError(
+            f"{name} is a class. Give a function {signature} that uses an object of it."
+        )
+    try:
+        parameters = inspect.signature(function)
+        parameters.bind(0.0, 1)
+    except ValueError:  # Some compiled functions do not say what they take.
+        return
+    except TypeError:
+        text = f"{name} must be a function {signature}, got {name}{parameters}."
+        if len(parameters.parameters) == 1:
+            text += f" Give a function that calls it n times: {_repeat(name, signature)}."
+        raise ArgumentTypeError(text) from None
+
+
+def _repeat(name: str, signature: str) -> str:
+    """Return Python code for n calls of a function that makes one release."""
+    first, name = signature[1:].partition(",")[0], name.rpartition(":")[2]
+    name = name if name.replace(".", "").isidentifier() else "function"
+    return f"lambda {first}, n: [{name}({first}) for _ in range(n)]"
 
 
 def one_by_one(target: Target) -> Target:
@@ -199,10 +270,10 @@ def import_function(path: str) -> ReleaseFunction:
 
     At the end it hides no other module: a json.py in that folder does not replace Python's.
     """
-    module, colon, attribute = path.partition(":")
-    if not colon:
-        known = unknown_name_error("target", path, [*names(), *MECHANISMS])
-        raise ArgumentError(f"{known} A function of your own is given as module:attribute.")
+    module, _, attribute = path.partition(":")
+    is_module = all(part.isidentifier() for part in module.split("."))
+    if not attribute or not is_module or module.endswith(".py"):
+        _reject_path(path)
     sys.path.append("")
     try:
         release: ReleaseFunction = attrgetter(attribute)(import_module(module))
@@ -210,12 +281,48 @@ def import_function(path: str) -> ReleaseFunction:
         file = getattr(sys.modules.get(module), "__file__", None)
         location = f" ({module} is {file})" if file else ""
         reason = f"{type(error).__name__}: {error}{location}"
-        raise TargetError(f"{path} was not imported: {reason}") from error
+        advice = _import_advice(module, attribute, error)
+        raise TargetError(f"{path} was not imported: {reason}{advice}") from error
     finally:
         del sys.path[len(sys.path) - 1 - sys.path[::-1].index("")]
     if not callable(release):
         raise TargetError(f"{path} is not a function (value, n) -> array.")
     return release
+
+
+def _import_advice(module: str, attribute: str, error: BaseException) -> str:
+    """Return what to do about a module or an attribute that was not found, or an empty text."""
+    if isinstance(error, ModuleNotFoundError) and module.startswith(error.name or module):
+        return ". A module is installed, on PYTHONPATH or in the current folder."
+    near = get_close_matches(attribute, dir(sys.modules.get(module)), n=3)
+    if isinstance(error, AttributeError) and near:
+        return f". Did you mean {' or '.join(near)}?"
+    return ""
+
+
+def _reject_path(path: str) -> NoReturn:
+    """Raise for a text that is neither a name for this audit nor module:attribute."""
+    if path in ADAPTERS:
+        raise ArgumentError(f"{path} adds noise to a number: leave out neighbours.")
+    if path in MECHANISMS:
+        raise ArgumentError(
+            f"{path} is not noise that is added to a number. Run dpnoise audit {path} --epsilon 1, "
+            f'or in Python dpnoise.audit("{path}", epsilon=1.0).'
+        )
+    if len(path.split()) > 1:
+        raise ArgumentError(
+            f"There is no target {path!r}. A command is given as a list of words, {path.split()}; "
+            f"in the terminal, as --command {shlex.quote(path)}."
+        )
+    module, colon, attribute = path.partition(":")
+    problem = f"{path!r} is not module:function."
+    if not colon:
+        problem = str(unknown_name_error("target", path, [*names(), *MECHANISMS]))
+    if "." in module.removesuffix(".py") and not colon:
+        module, _, attribute = module.rpartition(".")
+    module = module.removesuffix(".py").lstrip("./").replace("/", ".")
+    function = f"{module or 'module'}:{attribute or 'function'}"
+    raise ArgumentError(f"{problem} A function of your own is written {function}.")
 
 
 def _from_command(
@@ -244,7 +351,10 @@ def run_command(command: list[str], time_limit: float | None, text: str, call: s
             start_new_session=True,  # So that its child processes can be killed with it.
         )
     except OSError as error:
-        raise TargetError(f"{call} did not start: {error}") from error
+        raise TargetError(
+            f"{call} did not start: {error}. Give the path of a program, or its interpreter first: "
+            "python noise.py."
+        ) from error
     with process:
         try:
             output, errors = process.communicate(text, timeout=time_limit)
