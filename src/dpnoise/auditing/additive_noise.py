@@ -130,7 +130,8 @@ def audit_noise(  # noqa: PLR0913 - the options of an audit, which `AuditOptions
 
     Every attack on such noise is tried at several pairs of values. Events are chosen on some
     releases and counted in fresh ones. Exact confidence limits on the counts give the bound. All
-    bounds of a report hold together, except with probability 1 - confidence. A report without findings proves nothing.
+    bounds of a report hold together, except with probability 1 - confidence. A report without
+    findings proves nothing.
 
     Parameters
     ----------

@@ -171,8 +171,8 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
         Learn events by gradient boosted trees as well; needs the extra `learning`.
     budget
         The number of releases to ask for; at least 1,000. The default is 2 million, or
-        less for a slow target. If the claim needs more releases, the default grows by up to a factor
-        of 16, while drawing takes at most two minutes.
+        less for a slow target. If the claim needs more releases, the default grows by up to a
+        factor of 16, while drawing takes at most two minutes.
     confidence
         The probability that no certified bound of the report is too large.
     time_limit
