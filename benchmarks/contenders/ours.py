@@ -12,7 +12,7 @@ from dpnoise.statistics import Question, Request, publish
 from dpnoise.statistics.functions import tally_chunks
 from dpnoise.statistics.plan import Plan
 from dpnoise.statistics.queries import Count, Histogram, Mean, Query, Sum
-from dpnoise.statistics.selections import Quantiles
+from dpnoise.statistics.selections import QuantileSelection
 
 PACKAGES: Final = ("numpy",)
 
@@ -34,7 +34,7 @@ def quantiles(levels: list[float], *, interval: bool) -> Callable[[Column, int],
     """Return a function that selects quantiles together."""
 
     def release(column: Column, rounds: int) -> Floats:
-        query = Quantiles(
+        query = QuantileSelection(
             "x", levels, column.lower, column.upper, column.epsilon, interval=interval
         )
         return release_repeatedly(query, column, rounds)

@@ -31,6 +31,7 @@ if _TYPE_CHECKING:
     from dpnoise.noise.generator import Generator
     from dpnoise.noise.inversion import InversionCost, inversion_cost, variates_for
     from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
+    from dpnoise.release.discrete import DiscreteLaplaceMechanism
     from dpnoise.release.selection import ExponentialMechanism, NoisyMax
 
 __version__ = "0.1.0"
@@ -42,6 +43,7 @@ __all__ = [
     "Cauchy",
     "ChiSquared",
     "CipherError",
+    "DiscreteLaplaceMechanism",
     "Distribution",
     "DpnoiseError",
     "Exponential",
@@ -79,6 +81,7 @@ _MODULES = {
     "noise.generator": "Generator",
     "noise.inversion": "InversionCost inversion_cost variates_for",
     "release.additive": "GaussianMechanism LaplaceMechanism",
+    "release.discrete": "DiscreteLaplaceMechanism",
     "release.selection": "ExponentialMechanism NoisyMax",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -327,7 +327,7 @@ def test_rows_of_a_frame_are_added_removed_and_replaced() -> None:
         ({"neighbours": [([0], [0])]}, "The two data sets of each of neighbours must differ."),
         ({"neighbours": [("a", "a")]}, "The two data sets of each of neighbours must differ."),
         ({"mu": 1.0}, "Give one claim: epsilon=1.0"),
-        ({"data": [1]}, 'data is for neighbours="rows": the rows'),
+        ({"data": [1]}, 'data needs neighbours="rows", which adds'),
         ({"neighbours": None, "boosting": True}, "boosting is for mechanisms of any kind"),
     ],
 )

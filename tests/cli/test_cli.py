@@ -175,7 +175,7 @@ def test_errors_are_reported_before_noise_is_drawn(
     def fail_if_called(*_: object) -> None:
         pytest.fail("noise was drawn")
 
-    for query in (queries.Count, queries.Sum, queries.Mean, selections.Quantiles):
+    for query in (queries.Count, queries.Sum, queries.Mean, selections.QuantileSelection):
         monkeypatch.setattr(query, "release", fail_if_called)
     text = write(tmp_path / "text.csv", "x\n1\n2\nsecret\n4\n")
     missing = write(tmp_path / "missing.csv", "x,y\n1,1\n,2\n3,3\n")
@@ -196,7 +196,7 @@ def test_errors_are_reported_before_noise_is_drawn(
             [table, "--column", "x", "--query", "mean"],
             "on a value, such as --lower 0 and --upper 100.",
         ),
-        ([table, *BOUNDS, "--query", "mode"], "--query must be one of"),
+        ([table, *BOUNDS, "--query", "mode"], "There is no statistic 'mode'"),
         ([table, *BOUNDS, "--query", "quantile:x"], "quantile:0.9"),
         ([table, *BOUNDS, "--query", "quantile"], "quantile:0.9"),
         (

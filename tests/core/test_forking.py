@@ -153,7 +153,7 @@ LONG_CALLS: dict[str, Callable[[], object]] = {
     "the reference": lambda: dpnoise.LaplaceMechanism(
         epsilon=1.0, sensitivity=2.0**30, grid=2.0**64
     ).release([1] * MANY),
-    "discrete": lambda: DiscreteLaplaceMechanism(epsilon=1.0).release(
+    "discrete": lambda: DiscreteLaplaceMechanism(epsilon=1.0, sensitivity=1.0).release(
         np.zeros(MANY, dtype=np.int64)
     ),
     "selection": lambda: dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0).select([0] * MANY),

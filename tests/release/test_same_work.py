@@ -418,7 +418,7 @@ def test_a_quantile_is_the_same_work_for_all_rows(levels: list[float]) -> None:
 
 
 def test_every_count_is_the_same_work() -> None:
-    mechanism = DiscreteLaplaceMechanism(epsilon=0.1)
+    mechanism = DiscreteLaplaceMechanism(epsilon=0.1, sensitivity=1.0)
     values = [np.array([value]) for value in (0, 1, 2**30, 2**40)]
     mechanism.release(values[0], fixed_generator(bytes(32)))
     runs = {

@@ -119,19 +119,23 @@ def test_replaced_persons_are_protected_with_the_same_delta(
 
 
 def test_a_threshold_lies_above_what_counts_are_clamped_to() -> None:
-    assert threshold(DiscreteLaplaceMechanism(epsilon=50.0, lower=0), 1, 0.999) >= 1
-    assert threshold(DiscreteLaplaceMechanism(epsilon=1.0, lower=40), 1, 1e-6) == 41
+    assert (
+        threshold(DiscreteLaplaceMechanism(epsilon=50.0, sensitivity=1.0, lower=0), 1, 0.999) >= 1
+    )
+    assert (
+        threshold(DiscreteLaplaceMechanism(epsilon=1.0, sensitivity=1.0, lower=40), 1, 1e-6) == 41
+    )
     coarse = GaussianMechanism.for_scale(3e7, sensitivity=1.0, lower=10**9)
     assert threshold(coarse, 1, 1e-6) == 10**9 // 32 * 32 + 32
 
 
 def test_the_smallest_delta_and_the_largest_noise_have_an_answer_or_an_error() -> None:
-    least = threshold(DiscreteLaplaceMechanism(epsilon=1.0), 10**9, 5e-324)
+    least = threshold(DiscreteLaplaceMechanism(epsilon=1.0, sensitivity=1.0), 10**9, 5e-324)
     # P(X >= k) is a^k/(1 + a): k is within 1 of log(10^9 / (5e-324 (1 + a))).
     k = math.log(1e9) + 1074 * math.log(2) - math.log1p(math.exp(-1))
     assert math.ceil(k) <= least - 1 <= math.ceil(k) + 1
     with pytest.raises(ArgumentError, match="persons"):
-        threshold(DiscreteLaplaceMechanism(epsilon=1e-16), 1, 1e-6)
+        threshold(DiscreteLaplaceMechanism(epsilon=1e-16, sensitivity=1.0), 1, 1e-6)
     with pytest.raises(ArgumentError, match="persons"):
         threshold(GaussianMechanism.for_scale(1e100, sensitivity=1.0), 1, 1e-6)
 
@@ -142,7 +146,7 @@ def test_the_smallest_delta_and_the_largest_noise_have_an_answer_or_an_error() -
 )
 def test_contradictions_are_refused(max_groups: int, delta: float) -> None:
     with pytest.raises(ArgumentError):
-        threshold(DiscreteLaplaceMechanism(epsilon=1.0), max_groups, delta)
+        threshold(DiscreteLaplaceMechanism(epsilon=1.0, sensitivity=1.0), max_groups, delta)
 
 
 def test_only_noise_for_counts_has_a_threshold() -> None:
@@ -150,4 +154,4 @@ def test_only_noise_for_counts_has_a_threshold() -> None:
     with pytest.raises(ArgumentTypeError, match="NoisyMax"):
         threshold(selection, 1, 1e-6)
     with pytest.raises(ArgumentTypeError, match="max_groups"):
-        threshold(DiscreteLaplaceMechanism(epsilon=1.0), True, 1e-6)  # noqa: FBT003 - that is the question
+        threshold(DiscreteLaplaceMechanism(epsilon=1.0, sensitivity=1.0), True, 1e-6)  # noqa: FBT003 - that is the question

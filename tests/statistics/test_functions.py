@@ -231,3 +231,37 @@ def test_bad_arguments_are_named() -> None:
 def test_an_argument_that_does_not_exist_is_named() -> None:
     with pytest.raises(TypeError, match=r"no argument 'confidense'\. Every statistic takes"):
         statistics.mean([1.0], lower=0, upper=1, epsilon=1.0, confidense=0.9)  # type: ignore[call-arg]
+
+
+STATISTICS: dict[str, tuple[Callable[..., Any], dict[str, Any], dict[str, Any]]] = {
+    "count": (statistics.count, {}, {}),
+    "sum": (statistics.sum, {"lower": 0, "upper": 10}, {}),
+    "mean": (statistics.mean, {"lower": 0, "upper": 10}, {}),
+    "variance": (statistics.variance, {"lower": 0, "upper": 10}, {}),
+    "std": (statistics.std, {"lower": 0, "upper": 10}, {}),
+    "histogram": (statistics.histogram, {"edges": (0, 5, 10)}, {}),
+    "median": (statistics.median, {"lower": 0, "upper": 10}, {"interval": True}),
+}
+BUDGETS: list[dict[str, Any]] = [
+    {"epsilon": 1.0, "delta": 1e-6, "mechanism": "gaussian"},
+    {"epsilon": 1.0, "delta": 1e-6, "mechanism": "best"},
+    {"epsilon": None, "rho": 0.5, "mechanism": "gaussian"},
+    {"epsilon": None, "rho": 0.5},
+]
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=lambda budget: "-".join(map(str, budget.values())))
+@pytest.mark.parametrize("name", STATISTICS)
+def test_a_function_spends_its_budget_as_a_request_does(name: str, budget: dict[str, Any]) -> None:
+    """The same data, budget and key give the same release."""
+    function, arguments, intervals = STATISTICS[name]
+    if name == "median" and budget.get("delta"):
+        budget = {"epsilon": 1.0}  # A selection has no delta.
+    values, key = [1.0, 4.0, 7.5] * 100, bytes(range(32))
+    question = statistics.Question([name], "x", **arguments)
+    request = statistics.Request(publish=[question], intervals=True, **budget)
+    (published,) = statistics.publish(pl.DataFrame({"x": values}), request, fixed_generator(key))
+    released = function(values, rng=fixed_generator(key), **arguments, **intervals, **budget)
+    assert released == published.release
+    is_gaussian = budget.get("mechanism") == "gaussian" and name != "median"
+    assert budget.get("mechanism") == "best" or (released.rho is not None) == is_gaussian

@@ -109,7 +109,7 @@ def test_a_large_budget_buys_a_count_without_an_error(path: Path) -> None:
 def test_an_exhausted_ledger_says_what_is_left_and_what_it_would_buy(path: Path) -> None:
     ledger = create_ledger(path, name="survey", epsilon=1)
     ledger.spend(pure(0.75))
-    margin = DiscreteLaplaceMechanism(epsilon=0.25).error(0.95)
+    margin = DiscreteLaplaceMechanism(epsilon=0.25, sensitivity=1.0).error(0.95)
     words = "has epsilon 0.25 left, and this costs epsilon 0.5. What is left buys one count within"
     with pytest.raises(BudgetError) as refused:
         ledger.spend(pure(0.5))

@@ -109,11 +109,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"publish": (replace(COUNT, error=5.0),), "groups": {"city": "discover"}, "delta": 1e-6},
         "A request for an error needs declared groups",
     ),
-    "a sum beyond what is exact": (
-        {"publish": (Question(["sum"], "x", 0, 1e300, by=("city",), per_person="sum"),),
-         "max_rows": None},
-        r"between 2\^-960 and 2\^960",
-    ),
     "a value of unknown groups beyond what is exact": (
         {"publish": (Question(["count"], "x", 0, 1e300, by=("city",), per_person="sum"),),
          "max_rows": None, "groups": {"city": "discover"}, "delta": 1e-6},
@@ -145,6 +140,7 @@ def test_contradictions_are_refused_before_anything_is_spent(
     [
         (lambda: Question(["mean"], "x", 0, 1, per_person="median"), "'sum', 'mean'"),
         (lambda: Question(["mean"], "x", per_person="sum"), "needs a column and bounds"),
+        (lambda: Question(["sum"], "x", 0, 1e300, per_person="sum"), r"between 2\^-960 and 2\^960"),
         (lambda: Question(["mean"], "x", 0, 1, error=1.0), "error of a mean depends on the data"),
         (lambda: Question(["count"], weight=0.0), "weight must be greater than 0, got 0.0"),
         (lambda: Request(1.0, [Question(["sum"], "x", 0, 1, per_person="sum")]), "person is"),
@@ -396,7 +392,7 @@ def test_what_is_wrong_is_found_before_noise_is_drawn(monkeypatch: pytest.Monkey
     options = {"delta": 1e-6, "groups": {"city": "discover"}}
     with pytest.raises(ArgumentError, match="rows without a value"):
         publish(frame, person_request(ALL, **options))
-    with pytest.raises(ArgumentError, match="There is no column 'income'"):
+    with pytest.raises(ArgumentError, match="no column 'income'"):
         publish(frame, person_request(replace(ALL, column="income"), **options))
     with pytest.raises(ArgumentError, match="do not identify a person"):
         publish(frame.with_columns(who=pl.lit(None, pl.Int64)), person_request(**options))

@@ -3,19 +3,23 @@
 import math
 from fractions import Fraction
 from itertools import combinations_with_replacement
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import integrate, stats
 from support import alarms
 
 from dpnoise import statistics
 from dpnoise.core.errors import ArgumentError
 from dpnoise.release import selection
+from dpnoise.statistics import Quantile, Quantiles, Question, Request
 from dpnoise.statistics import selections as quantiles
 from dpnoise.statistics.composition import Loss
-from dpnoise.statistics.selections import Quantiles
+from dpnoise.statistics.selections import QuantileSelection, nearest_place
 from dpnoise.testing import fixed_generator
 
 
@@ -267,4 +271,23 @@ def test_quantiles_repeat_with_a_fixed_generator() -> None:
 def test_a_loss_in_rho_is_refused() -> None:
     """A selection is a pure mechanism: a rho used as epsilon would be a wrong loss."""
     with pytest.raises(ArgumentError, match="in epsilon, not in rho"):
-        Quantiles("x", [0.5], 0, 1, Loss("gaussian", 8.0))
+        QuantileSelection("x", [0.5], 0, 1, Loss("gaussian", 8.0))
+
+
+def test_quantiles_are_objects_in_python_and_text_in_toml() -> None:
+    bounds: Any = {"column": "x", "lower": 0, "upper": 10}
+    objects = Question([Quantile(0.9), Quantiles([0.1, np.float64(0.75)]), "median"], **bounds)
+    texts = Question(["quantile:0.9", "quantiles:0.1,0.75", "median"], **bounds)
+    assert objects == texts
+    assert Request(1.0, [objects]).to_dict() == Request(1.0, [texts]).to_dict()
+    places = [query.places for _, query in Request(1.0, [objects]).prepare()]  # type: ignore[union-attr]
+    assert places == [[0.9], [0.1, 0.75], [0.5]]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=5, unique_by=nearest_place))
+def test_a_quantile_has_the_same_place_as_object_and_as_text(places: list[float]) -> None:
+    """No digit of a float is lost in the text."""
+    question = Question([Quantiles(places), Quantile(places[0])], "x", lower=0, upper=1)
+    several, one = (query for _, query in Request(1.0, [question]).prepare())
+    assert several.places == places  # type: ignore[union-attr]
+    assert one.places == places[:1]  # type: ignore[union-attr]

@@ -309,7 +309,7 @@ def test_both_margins_are_shown_and_named(
         ("epsilon = 2.0", "", "A request needs epsilon"),
         ("epsilon = 2.0", "epsilon = -1", "epsilon must be greater than 0, got -1.0"),
         ("confidence = 0.9", "confidense = 0.9", "Did you mean confidence?"),
-        ('["mean", "median"]', '["mode"]', "must be one of 'count'"),
+        ('["mean", "median"]', '["mode"]', "There is no statistic 'mode'. Known: count"),
         ('["mean", "median"]', '"mean"', "must be a list of names"),
         ("upper = 1000", "", "A mean needs bounds"),
         ('by = ["city", "sex"]', 'by = ["town"]', "groups of 'town' must be declared"),
@@ -489,7 +489,7 @@ def test_a_source_is_a_file_or_a_frame(draws: list[str]) -> None:
     assert next(iter(publishing.publish(str(people(3)), request))).release.value == 3
     draws.clear()
     odd: Any = 5
-    with pytest.raises(TypeError, match="The data must be a pandas, Polars"):
+    with pytest.raises(TypeError, match="The data must be a file or a pandas, Polars"):
         publishing.publish(odd, request)
     assert draws == []
 

@@ -552,7 +552,7 @@ def test_quantiles_and_their_intervals_spend_at_most_epsilon_together(
     at = [(i + 1) / (number + 1) for i in range(number)]
     counts = np.array([[3, 0, 5]])
     contribution = ContributionBounds(groups=2)
-    with_interval = selections.Quantiles(
+    with_interval = selections.QuantileSelection(
         "x", at, 0, 2, epsilon, 1.0, interval=True, contribution=contribution
     )
     (release,) = with_interval.release(counts, 0.95, None)
@@ -564,24 +564,24 @@ def test_quantiles_and_their_intervals_spend_at_most_epsilon_together(
     assert sum(each) <= half < sum(Fraction(math.nextafter(float(e), math.inf)) for e in each)
     assert with_interval.losses == (Loss(PURE, epsilon),) * 2
     spent.clear()
-    plain = selections.Quantiles("x", at, 0, 2, epsilon, 1.0, interval=False)
+    plain = selections.QuantileSelection("x", at, 0, 2, epsilon, 1.0, interval=False)
     plain.release(counts, 0.95, None)
     assert spent == [Fraction(epsilon)]
 
 
 def test_quantiles_are_refused_if_noise_for_the_ends_of_intervals_would_be_too_large() -> None:
     """A median at epsilon e has e/4 for each end: the scale is 2 (1/2)/(e/4) = 4/e."""
-    selections.Quantiles("x", [0.5], 0, 2, 2.0**-958, 1.0, interval=True)
+    selections.QuantileSelection("x", [0.5], 0, 2, 2.0**-958, 1.0, interval=True)
     too_small = math.nextafter(2.0**-958, 0.0)
     with pytest.raises(ArgumentError, match="scale"):
-        selections.Quantiles("x", [0.5], 0, 2, too_small, 1.0, interval=True)
+        selections.QuantileSelection("x", [0.5], 0, 2, too_small, 1.0, interval=True)
 
 
 def test_places_of_quantiles_lie_between_0_and_1_each_once() -> None:
-    selections.Quantiles("x", [0.0, 0.5, 1.0], 0, 2, 1.0, 1.0)
+    selections.QuantileSelection("x", [0.0, 0.5, 1.0], 0, 2, 1.0, 1.0)
     for places in ([], [-0.1], [1.1], [0.5, 0.5], [0.5, 0.5 + 2.0**-40]):
         with pytest.raises(ArgumentError, match=r"place|q must"):
-            selections.Quantiles("x", places, 0, 2, 1.0, 1.0)
+            selections.QuantileSelection("x", places, 0, 2, 1.0, 1.0)
 
 
 # Noise for a loss ---------------------------------------------------------------------------------
@@ -790,7 +790,7 @@ def test_only_what_is_certain_is_at_most_a_limit() -> None:
 
 
 def test_discrete_noise_has_a_scale_from_2_to_the_minus_960_to_2_to_the_55() -> None:
-    assert DiscreteLaplaceMechanism(epsilon=0.5).scale == 2.0
+    assert DiscreteLaplaceMechanism(epsilon=0.5, sensitivity=1.0).scale == 2.0
     for epsilon, outside in ((2.0**960, math.inf), (2.0**-55, 0.0)):
         assert DiscreteLaplaceMechanism(epsilon=epsilon, sensitivity=1.0).scale == 1 / epsilon
         with pytest.raises(ArgumentError, match="scale"):
@@ -800,7 +800,7 @@ def test_discrete_noise_has_a_scale_from_2_to_the_minus_960_to_2_to_the_55() -> 
 def test_no_noise_is_drawn_in_another_rounding_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "_UNIT", 2.0**-52)  # Simulates a coarser rounding.
     with pytest.raises(RoundingModeError):
-        DiscreteLaplaceMechanism(epsilon=1.0).release(np.array([1]))
+        DiscreteLaplaceMechanism(epsilon=1.0, sensitivity=1.0).release(np.array([1]))
     with pytest.raises(RoundingModeError):
         NoisyMax(epsilon=1.0, sensitivity=1.0).select([1.0])
 
@@ -885,7 +885,7 @@ def test_a_half_that_rounding_or_an_error_could_change_is_left_to_the_reference(
 
     monkeypatch.setattr(kernel_table.first_stage, "exponential", kernel)
     monkeypatch.setattr(reference, "grid_point", lambda *_: 77)
-    mechanism = DiscreteLaplaceMechanism(epsilon=1.0)
+    mechanism = DiscreteLaplaceMechanism(epsilon=1.0, sensitivity=1.0)
     object.__setattr__(mechanism, "scale", 1 / 3)
     halves = mechanism._halves(2, fixed_generator(bytes(32)))
     assert halves.tolist() == [77 if half is None else half] * 2

@@ -32,7 +32,7 @@ from dpnoise.statistics.engines import Files, count_persons_by_group, tally
 from dpnoise.statistics.plan import Grouping, Plan, Tally, Unit
 from dpnoise.statistics.queries import Query
 from dpnoise.statistics.requests import PlanKey, Question, Request
-from dpnoise.statistics.selections import Quantiles
+from dpnoise.statistics.selections import QuantileSelection
 from support.alarms import LONG
 from support.person_worlds import ASKED, check_scores, exact_integers
 
@@ -310,7 +310,7 @@ def check_worlds(query: Query, answer: Any, neighbour: Any) -> float:
 
     Scores are compared in a few of the worlds that differ, because fractions are slow.
     """
-    if isinstance(query, Quantiles):
+    if isinstance(query, QuantileSelection):
         differing = np.flatnonzero((answer != neighbour).reshape(len(answer), -1).any(axis=1))
         for world in differing[:_SCORED_WORLDS].tolist():
             check_scores(query, answer[world], neighbour[world])

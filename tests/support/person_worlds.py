@@ -17,7 +17,7 @@ from dpnoise.statistics.plan import SumAnswer
 from dpnoise.statistics.queries import Mean, Query, Sum, Variance
 from dpnoise.statistics.questions import QUERIES
 from dpnoise.statistics.requests import Question, Request
-from dpnoise.statistics.selections import Quantiles, Ranks, nearest_place, target_rank
+from dpnoise.statistics.selections import QuantileSelection, Ranks, nearest_place, target_rank
 
 GROUPS = ("a", "b", "c", "d", "e")
 STRANGERS = ("z", "", None)
@@ -138,7 +138,7 @@ def exact_integers(query: Any, answer: Any) -> NDArray[Any]:
 
 def check_sensitivity(query: Query, answer: Any, neighbour: Any) -> None:
     """Fail if two exact answers differ by more than the sensitivity of the query."""
-    if isinstance(query, Quantiles):
+    if isinstance(query, QuantileSelection):
         check_scores(query, answer, neighbour)
         return
     difference = exact_integers(query, answer) - exact_integers(query, neighbour)
@@ -149,7 +149,7 @@ def check_sensitivity(query: Query, answer: Any, neighbour: Any) -> None:
         assert sum(step * step for step in difference) <= sensitivity**2, query.name
 
 
-def check_scores(query: Quantiles, answer: Any, neighbour: Any) -> None:
+def check_scores(query: QuantileSelection, answer: Any, neighbour: Any) -> None:
     """Fail if scores differ by more than their noise allows, group by group."""
     losses = []
     cells = query.bounds.cells

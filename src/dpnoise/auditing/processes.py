@@ -28,7 +28,7 @@ from dpnoise.auditing.targets.adapters import ReleaseFunction
 from dpnoise.auditing.targets.target import Releases, Target, TargetError, make_target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import DpnoiseError, check_integer
-from dpnoise.core.safe_text import format_percent_near_limit
+from dpnoise.core.safe_text import escape_text, format_percent_near_limit
 
 Clock = Callable[[], int]
 Times = NDArray[np.int64]
@@ -80,6 +80,10 @@ class Observation:
     found: bool
     words: str
     measured: dict[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return the check and its result."""
+        return escape_text(f"{self.name}: {self.words}")
 
 
 def check_forks(

@@ -23,6 +23,7 @@ from dpnoise.auditing.wording import (
 )
 from dpnoise.core import machine, strict_json
 from dpnoise.core.errors import ArgumentError, DpnoiseError
+from dpnoise.core.safe_text import escape_text
 
 FORMAT: Final = 2
 _CURVE_POINTS: Final = 41  # Points of a certified curve.
@@ -81,6 +82,18 @@ class Finding:
     confidence: float
     broken: bool
     evidence: dict[str, list[int]] = field(repr=False)
+
+    def __str__(self) -> str:
+        """Return the attack, the certified bound, and the event with its counts."""
+        return self.words("certified at least", self.certified)
+
+    def words(self, claim: str, claimed: float) -> str:
+        """Return the finding in words, with enough digits to compare it with what is claimed."""
+        return escape_text(
+            f"{self.attack}: {claim} {bound_text(self.certified, claimed)}: {self.event}. "
+            f"Seen {self.hits0:,} times in {self.trials0:,} at {format_value(self.value0)}, "
+            f"{self.hits1:,} in {self.trials1:,} at {format_value(self.value1)}."
+        )
 
 
 @dataclass(frozen=True)
@@ -193,11 +206,7 @@ class Report:
         used = used_as_if(self.kind, self.claimed, self.delta)
         lines = [f"{f'{self.target} {self.version}'.rstrip()}, {used}", self.verdict]
         lines += [
-            f"  {finding.attack}: {self.kind} >= {bound_text(finding.certified, self.claimed)}: "
-            f"{finding.event}. Seen {finding.hits0:,} times in {finding.trials0:,} at "
-            f"{format_value(finding.value0)}, {finding.hits1:,} in {finding.trials1:,} at "
-            f"{format_value(finding.value1)}."
-            for finding in self.findings
+            f"  {finding.words(f'{self.kind} >=', self.claimed)}" for finding in self.findings
         ]
         lines += [f"certified curve: {words}" for words in [curve_words(self.curve)] if words]
         lines.append(
@@ -206,7 +215,7 @@ class Report:
             f"{format_duration(self.seconds)}"
         )
         lines.append(f"again: {self.command}")
-        return "\n".join(lines)
+        return "\n".join(map(escape_text, lines))
 
     def raise_if_broken(self) -> None:
         """Raise BrokenError if a certified bound exceeds the claim."""

@@ -11,7 +11,7 @@ from dpnoise.statistics.digits import format_margin
 from dpnoise.statistics.queries import Mean, Query, Variance
 from dpnoise.statistics.requests import Discovery, Request
 from dpnoise.statistics.results import NO_INFORMATION, Release
-from dpnoise.statistics.selections import Quantiles
+from dpnoise.statistics.selections import QuantileSelection
 
 # The budgets that are tried for a margin, from 10^-6 to 999, with three digits each.
 _BUDGETS: Final = [
@@ -112,7 +112,7 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
 def _margin_text(query: Query, rows: int, confidence: float) -> str:
     """Return the margin of one number, and how large it is within its range."""
     margin, whole = query.expected_margin(rows, confidence), query.possible_range(rows)
-    if isinstance(query, Mean | Variance | Quantiles) and 2 * margin >= whole:
+    if isinstance(query, Mean | Variance | QuantileSelection) and 2 * margin >= whole:
         return NO_INFORMATION  # Around the middle, the margin covers everything.
     counts = query.name in {"count", "histogram"}
     share = f"{100 * margin / whole:.3g} % of the {'rows' if counts else 'range'}"

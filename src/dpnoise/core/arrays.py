@@ -5,6 +5,7 @@ a view may overlap itself. NumPy's conversions may round integers, swap bytes, w
 subnormals where the processor flushes them to zero. This module handles all of these cases.
 """
 
+import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -61,7 +62,9 @@ def check_rounding_mode() -> None:
 
 def as_plain_array(array: Array) -> Array:
     """Return an array as a base-class array in native byte order, aligned and contiguous."""
-    if isinstance(array, np.ma.MaskedArray):
+    # NumPy imports this module when it is first used, so without it there are no masked arrays.
+    masked = sys.modules.get("numpy.ma")
+    if masked and isinstance(array, masked.MaskedArray):
         raise ArgumentTypeError("Masked arrays are not supported: give array.compressed().")
     array = np.asarray(array)
     if array.dtype.kind not in "iufbO":

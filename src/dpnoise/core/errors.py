@@ -12,6 +12,7 @@
 Messages name the argument, the rule and the value: ``scale must be greater than 0, got -1.0.``
 """
 
+import inspect
 import json
 import math
 import numbers
@@ -23,6 +24,7 @@ from importlib import import_module
 from traceback import clear_frames
 from types import ModuleType
 from typing import (
+    Any,
     Final,
     NamedTuple,
     NoReturn,
@@ -35,6 +37,8 @@ from typing import (
 
 from dpnoise.core.machine import package_of, why_unavailable
 
+# Methods of arrays, columns and frames, by which libraries exchange rows.
+_ROWS: Final = ("__array__", "__arrow_c_array__", "__arrow_c_stream__", "__dataframe__")
 _MAX_SHOWN: Final = 200  # Characters of an argument that an error shows.
 _MAX_LISTED: Final = 20  # Names that an error lists; of more names it lists the five nearest.
 
@@ -114,7 +118,14 @@ class SecretError(DpnoiseError, TypeError):
 
 
 def short_repr(value: object) -> str:
-    """Return the repr of an argument for an error message, shortened to 200 characters."""
+    """Return the repr of an argument for an error message, shortened to 200 characters.
+
+    Arrays, columns and frames are named by their type, because they may hold private rows.
+    """
+    if any(hasattr(type(value), name) for name in _ROWS) and not isinstance(
+        value, _numpy_types("generic")
+    ):
+        return f"a {type(value).__name__}"
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - for example, Python refuses to print very long integers
@@ -144,6 +155,11 @@ def is_integer(value: object) -> TypeGuard[SupportsInt]:
     if type(value) is int:
         return True
     return isinstance(value, (int, *_numpy_types("integer"))) and is_real(value)
+
+
+def is_list(value: object) -> TypeGuard[Iterable[Any]]:
+    """Return whether a value is a list or another iterable, but not a text."""
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes)
 
 
 def is_real(value: object) -> TypeGuard[SupportsFloat]:
@@ -228,23 +244,28 @@ def check_bound(name: str, value: object) -> int | float | None:
 
 def check_probability(name: str, value: object, *, include_ends: bool = False) -> float:
     """Return `value` as a float between 0 and 1; 0 and 1 only with `include_ends`."""
-    probability = _nearest_float(name, value)
-    if not (0 < probability < 1 or (include_ends and probability in {0.0, 1.0})):
-        reject(name, value, "be between 0 and 1")
-    return probability
+    part = _nearest_float(name, value)
+    if not (0 < part < 1 or (include_ends and part in {0.0, 1.0})):
+        is_percentage = 1 < part <= 100 and name != "delta"  # noqa: PLR2004 - of a whole
+        advice = f": write {part / 100:g} for {part:g} %" if is_percentage else ""
+        reject(name, value, f"be between 0 and 1{advice}")
+    return part
 
 
 def unknown_name_error(what: str, name: str, known: Collection[str]) -> ArgumentError:
     """Return the error for an unknown name, with the most similar known ones."""
+    return ArgumentError(f"There is no {what} {name!r}. {suggest_names(name, known)}")
+
+
+def suggest_names(name: str, known: Collection[str]) -> str:
+    """Return a sentence with the known names that are most similar, or with all of them."""
     near = get_close_matches(name, known, n=3)
     if near:
-        hint = f"Did you mean {' or '.join(near)}?"
-    elif len(known) <= _MAX_LISTED:
-        hint = f"Known: {', '.join(known)}."
-    else:
-        nearest = get_close_matches(name, known, n=5, cutoff=0.0)
-        hint = f"The nearest of {len(known)}: {', '.join(nearest)}."
-    return ArgumentError(f"There is no {what} {name!r}. {hint}")
+        return f"Did you mean {' or '.join(near)}?"
+    if len(known) <= _MAX_LISTED:
+        return f"Known: {', '.join(known)}."
+    nearest = get_close_matches(name, known, n=5, cutoff=0.0)
+    return f"The nearest of {len(known)}: {', '.join(nearest)}."
 
 
 def check_choice(name: str, value: object, choices: Collection[object]) -> None:
@@ -313,10 +334,53 @@ def scrub_traceback(function: Callable[_Parameters, _Result]) -> Callable[_Param
             return function(*arguments, **options)
         except BaseException as error:
             del arguments, options
+            _explain_wrong_call(function, error)
             _clear_frames(error, before)
             raise
 
     return wrapper
+
+
+def explain_calls(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Decorate a function so that a call with wrong arguments shows how to call it."""
+
+    @wraps(function)
+    def wrapper(*arguments: _Parameters.args, **options: _Parameters.kwargs) -> _Result:
+        try:
+            return function(*arguments, **options)
+        except TypeError as error:
+            _explain_wrong_call(function, error)
+            raise
+
+    return wrapper
+
+
+def explain_construction(kind: type[_Result]) -> type[_Result]:
+    """Decorate a dataclass so that wrong arguments show how to make an object."""
+    kind.__init__ = explain_calls(kind.__init__)  # type: ignore[method-assign]
+    return kind
+
+
+def _explain_wrong_call(function: Callable[..., object], error: BaseException) -> None:
+    """Raise ArgumentTypeError if Python could not call a function with its arguments."""
+    traceback = error.__traceback__
+    if type(error) is not TypeError or traceback is None or traceback.tb_next is not None:
+        return  # The function was called, and the error is from its body.
+    parameters = [
+        known for known in inspect.signature(function).parameters.values() if known.name != "self"
+    ]
+    required = ", ".join(
+        f"{known.name}=..." if known.kind is known.KEYWORD_ONLY else known.name
+        for known in parameters
+        if known.name == "epsilon"
+        or (known.default is known.empty and known.kind is not known.VAR_KEYWORD)
+    )
+    called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+    advice = f"Write {called}({required})"
+    if "unexpected keyword" in str(error):
+        advice = f"It takes {', '.join(known.name for known in parameters)}"
+    # Polars looks for Python's own words in the message.
+    raise ArgumentTypeError(f"{called}() {str(error).partition('() ')[2]}. {advice}.") from None
 
 
 def _clear_frames(error: BaseException | None, before: BaseException | None) -> None:

@@ -1,6 +1,7 @@
 """Text from data and users made safe to print, and numbers printed next to a limit."""
 
 import sys
+from collections.abc import Sequence
 
 
 def escape_text(text: object) -> str:
@@ -20,6 +21,29 @@ def escape_text(text: object) -> str:
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in str(text)
     )
+
+
+def align_columns(rows: Sequence[Sequence[object]], numbers: int) -> str:
+    r"""Return rows as lines of text in columns, of which the last `numbers` are right-aligned.
+
+    Examples
+    --------
+    >>> print(align_columns([["city", "count"], ["cork", "12"], ["dun\nlaoghaire", "7"]], 1))
+    city             count
+    cork                12
+    dun\nlaoghaire      7
+    """
+    texts = [[escape_text(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    first = len(widths) - numbers
+    lines = (
+        "  ".join(
+            cell.rjust(width) if i >= first else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in texts
+    )
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def shorten(text: str, most: int) -> str:

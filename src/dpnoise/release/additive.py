@@ -230,8 +230,12 @@ class _Additive(Mechanism):
         return lowest, highest
 
 
-def _reject_scale(names: KeysView[str]) -> None:
-    """Explain how to get a Laplace mechanism of a given scale."""
+def _reject_scale_and_delta(names: KeysView[str]) -> None:
+    """Explain how to get a Laplace mechanism of a given scale, and what takes a delta."""
+    if "delta" in names:
+        raise ArgumentTypeError(
+            "Laplace noise has no delta. Leave it out, or use GaussianMechanism."
+        )
     if "scale" in names:
         raise ArgumentTypeError(
             "LaplaceMechanism takes epsilon and sensitivity, not scale, which is sensitivity / "
@@ -284,7 +288,7 @@ class LaplaceMechanism(_Additive):
     _form = exact.LAPLACE_1
     _form_for_one = exact.LAPLACE_1
 
-    @by_name(_reject_scale)
+    @by_name(_reject_scale_and_delta)
     def __init__(
         self,
         *,

@@ -61,6 +61,11 @@ def release_like(value: Value, release: Callable[[Array], Array]) -> Value:
         if library == "polars":
             return type(value)(value.name, released)
         return type(value)(released, index=value.index, name=value.name)
+    if hasattr(type(value), "columns"):  # A frame of any library, or a relation of DuckDB.
+        raise ArgumentTypeError(
+            f"value must be a number or numbers, got a {type(value).__name__}. To publish "
+            "statistics of a frame, use dpnoise.statistics.publish."
+        )
     raise ArgumentTypeError(
         "value must be an int, a float, a NumPy array, a list, a pandas or polars Series or a "
         f"PyTorch tensor, got {type(value).__name__}."

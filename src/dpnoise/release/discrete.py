@@ -14,17 +14,19 @@ from typing import Final
 import numpy as np
 
 from dpnoise.core import reference
-from dpnoise.core.arrays import Integers, check_rounding_mode
+from dpnoise.core.arrays import Array, Integers, check_rounding_mode
 from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
     check_integer,
     check_probability,
+    is_integer,
     scrub_traceback,
 )
 from dpnoise.core.parallel import first_words
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, exact
+from dpnoise.release.containers import Value, release_like
 from dpnoise.release.mechanism import Mechanism, by_name, check_all_positive
 
 # The largest scale that a mechanism can have. A half of the noise exceeds LARGEST_HALF only if its
@@ -63,6 +65,10 @@ class DiscreteLaplaceMechanism(Mechanism):
     >>> mechanism = DiscreteLaplaceMechanism(epsilon=1.0, sensitivity=1.0)
     >>> mechanism.scale, mechanism.error(0.95)
     (1.0, 3)
+    >>> isinstance(mechanism.release(42), int)
+    True
+    >>> len(mechanism.release([42, 17, 4]))
+    3
     """
 
     epsilon: float
@@ -71,9 +77,7 @@ class DiscreteLaplaceMechanism(Mechanism):
     scale: float
 
     @by_name()
-    def __init__(
-        self, *, epsilon: float, sensitivity: float = 1.0, lower: int | None = None
-    ) -> None:
+    def __init__(self, *, epsilon: float, sensitivity: float, lower: float | None = None) -> None:
         asked = check_all_positive(epsilon=epsilon, sensitivity=sensitivity)
         scale = calibration.check_scale(calibration.laplace_scale(**asked))
         if scale > LARGEST_SCALE:
@@ -84,6 +88,7 @@ class DiscreteLaplaceMechanism(Mechanism):
                 f"{asked['sensitivity'] / LARGEST_SCALE!r} for it."
             )
         if lower is not None:
+            lower = int(lower) if isinstance(lower, float) and lower.is_integer() else lower
             lower = check_integer("lower", lower, least=int(_INT64.min), most=int(_INT64.max))
         self._set_attributes({**asked, "lower": lower}, scale=scale)
 
@@ -97,14 +102,38 @@ class DiscreteLaplaceMechanism(Mechanism):
         return max(math.ceil(self.scale * scales * (1 + 2.0**-48)) - 1, 0)
 
     @scrub_traceback
-    def release(self, values: Integers, rng: Generator | None = None) -> Integers:
-        """Return an array of integers with noise, as int64; results saturate at its ends."""
-        if values.dtype.kind not in "iu" or not np.can_cast(values.dtype, np.int64):
+    def release(self, value: Value, rng: Generator | None = None) -> Value:
+        """Return integers plus noise.
+
+        Parameters
+        ----------
+        value
+            The secret: an int, a NumPy integer, or an array, a list, a tuple or a pandas or polars
+            Series of integers, all from -2^63 to 2^63 - 1. Every number gets independent noise;
+            `sensitivity` is that of all of them together. A Python int takes a time that depends
+            on its number of digits; an array does not.
+        rng
+            A Generator; by default a new one.
+
+        Returns
+        -------
+        The same kind
+            Arrays and Series as int64, single integers as a Python int. Results saturate at the
+            ends of int64.
+        """
+        rng = check_generator(rng)
+        if is_integer(value):
+            return int(self._release_array(_int64(np.array(int(value), dtype=object)), rng))
+        if isinstance(value, bool | float | np.floating):
             raise ArgumentTypeError(
-                f"values must be an array of integers that int64 can hold, got {values.dtype}."
+                f"value must be an integer, got a {type(value).__name__}. For floats, use "
+                "LaplaceMechanism."
             )
-        noise = self._noise(values.size, check_generator(rng)).reshape(values.shape)
-        released = _add_saturating(values.astype(np.int64), noise)
+        return release_like(value, lambda array: self._release_array(_int64(array), rng))
+
+    def _release_array(self, values: Integers, rng: Generator) -> Integers:
+        noise = self._noise(values.size, rng).reshape(values.shape)
+        released = _add_saturating(values, noise)
         return released if self.lower is None else np.maximum(released, self.lower)
 
     def _noise(self, size: int, rng: Generator) -> Integers:
@@ -131,6 +160,21 @@ class DiscreteLaplaceMechanism(Mechanism):
             exact_half = reference.grid_point(form.formula, rows, -0.5, self.scale, 1.0)
             halves[i] = min(exact_half, LARGEST_HALF)
         return halves
+
+
+def _int64(values: Array) -> Integers:
+    """Return integers as int64; raise if they are floats, or if int64 cannot hold their type."""
+    if values.dtype == object:  # A list of integers.
+        try:
+            return values.astype(np.int64)
+        except OverflowError:
+            raise ArgumentError("Every integer must be from -2^63 to 2^63 - 1.") from None
+    if values.dtype.kind not in "iu" or not np.can_cast(values.dtype, np.int64):
+        raise ArgumentTypeError(
+            f"Values must be integers that int64 can hold, got an array of {values.dtype}. For "
+            "floats, use LaplaceMechanism."
+        )
+    return values.astype(np.int64)
 
 
 def _add_saturating(values: Integers, noise: Integers) -> Integers:

@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError
 from functools import wraps
 from typing import Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
-from dpnoise.core.errors import ArgumentTypeError, check_positive
+from dpnoise.core.errors import ArgumentTypeError, check_positive, explain_calls
 
 _Arguments = ParamSpec("_Arguments")
 _Self = TypeVar("_Self")
@@ -19,6 +19,8 @@ def by_name(
     """Explain that a constructor takes arguments by name, and check the names first."""
 
     def decorate(init: _Init[_Self, _Arguments]) -> _Init[_Self, _Arguments]:
+        init = explain_calls(init)
+
         @wraps(init)
         def wrapper(self: _Self, /, *args: _Arguments.args, **named: _Arguments.kwargs) -> None:
             if args:
@@ -42,6 +44,7 @@ class Mechanism:
     the scale or a default grid, are computed once.
     """
 
+    scale: float
     _arguments: Mapping[str, object]
 
     def _set_attributes(self, arguments: Mapping[str, object], **derived: object) -> None:
@@ -84,6 +87,12 @@ class Mechanism:
         if maker is not type(self):
             name += f".{maker.__name__}"
         return f"{name}({', '.join(shown)})"
+
+    def __str__(self) -> str:
+        """Return the mechanism, the scale of its noise and, of added noise, a margin."""
+        error = getattr(self, "error", None)
+        margin = "" if error is None else f"; 95 % of releases are within about {error(0.95):.3g}"
+        return f"{self!r}: noise of scale {self.scale:.6g}{margin}"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mechanism) or type(other) is not type(self):

@@ -15,12 +15,15 @@ from dpnoise.statistics.functions import (
 from dpnoise.statistics.ledger import Ledger, create_ledger, open_ledger
 from dpnoise.statistics.loading import load_request
 from dpnoise.statistics.publishing import Published, Table, publish
-from dpnoise.statistics.requests import Question, Request
+from dpnoise.statistics.questions import Quantile, Quantiles, Question
+from dpnoise.statistics.requests import Request
 from dpnoise.statistics.results import Release
 
 __all__ = [
     "Ledger",
     "Published",
+    "Quantile",
+    "Quantiles",
     "Question",
     "Release",
     "Request",

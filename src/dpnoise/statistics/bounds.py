@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from dpnoise.core.errors import check_bound, check_power_of_two, reject
+from dpnoise.core.errors import check_bound, check_power_of_two, is_real, reject, reject_type
 from dpnoise.release.calibration import EXTREME, quotient_down
 from dpnoise.statistics.composition import float_up
 
@@ -114,10 +114,10 @@ class Bounds:
 
 def _check_pair(lower: object, upper: object) -> tuple[float, float]:
     """Return the lower and the upper bound as numbers; raise unless they are valid."""
+    for name, bound in (("lower", lower), ("upper", upper)):
+        if not is_real(bound):
+            reject_type(name, bound, "be a number")
     least, most = check_bound("lower", lower), check_bound("upper", upper)
-    for name, bound in (("lower", least), ("upper", most)):
-        if bound is None:
-            reject(name, bound, "be a number")
     assert least is not None and most is not None  # noqa: S101, PT018 - for the type checker
     if least >= most:
         reject("lower", least, f"be below upper={most}")

@@ -253,7 +253,7 @@ def amount_for_error(
     Examples
     --------
     >>> epsilon = amount_for_error("discrete", error=5, confidence=0.95)
-    >>> round(epsilon, 4), DiscreteLaplaceMechanism(epsilon=epsilon).error(0.95)
+    >>> round(epsilon, 4), DiscreteLaplaceMechanism(epsilon=epsilon, sensitivity=1.0).error(0.95)
     (0.5382, 5)
     """
     check_choice("mechanism", mechanism, tuple(_ADDITIVE))

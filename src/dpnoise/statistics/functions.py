@@ -5,22 +5,34 @@ rows: int64 as long as that many rows cannot overflow it, Python's integers othe
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
+from os import PathLike
 from typing import Any, Final, TypedDict, Unpack, cast
 
 import numpy as np
 
 from dpnoise.core.arrays import Array, Floats, as_number, as_plain_array, to_float64
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_choice, scrub_traceback
+from dpnoise.core.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    check_choice,
+    check_flag,
+    is_list,
+    reject_type,
+    scrub_traceback,
+)
 from dpnoise.core.kernel_table import sums
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import queries
 from dpnoise.statistics.bounds import Bounds
+from dpnoise.statistics.budget_split import LAPLACE, Budget, Item, price_items
+from dpnoise.statistics.composition import Loss
 from dpnoise.statistics.engines.checking import MISSING
 from dpnoise.statistics.plan import Ask, Cells, Edges, Plan, Rows, SumAnswer, Sums, Tally
-from dpnoise.statistics.results import Release
-from dpnoise.statistics.selections import Quantiles
+from dpnoise.statistics.results import Release, as_loss
+from dpnoise.statistics.selections import QuantileSelection
 
 Column = Any  # An array, a list, a Series, an Arrow column, or an iterator over chunks of these.
 
@@ -36,6 +48,12 @@ class Options(TypedDict, total=False):
 
     Attributes
     ----------
+    mechanism
+        The noise: "laplace" (the default), "gaussian", or "best" for the one with a smaller margin.
+    delta
+        The probability that epsilon does not hold, such as 1e-6. Gaussian noise needs it.
+    rho
+        The budget in zero-concentrated differential privacy, in place of epsilon.
     missing
         How to treat rows without a value: "error" (the default) raises, "drop" leaves them out.
     confidence
@@ -44,6 +62,9 @@ class Options(TypedDict, total=False):
         The `Generator` that draws the noise; by default a new one.
     """
 
+    mechanism: str
+    delta: float
+    rho: float | None
     missing: str
     confidence: float
     rng: Generator | None
@@ -104,8 +125,18 @@ def _check_missing(values: Column, missing: str) -> Iterator[Floats]:
         yield chunk
 
 
-def _release(values: Column, query: queries.Query, options: Options) -> Release:
-    """Tally the values for a query, and release the answer with noise."""
+def _release(
+    values: Column,
+    make: Callable[[Loss], queries.Query],
+    epsilon: float | None,
+    options: Options,
+    *,
+    selects: bool = False,
+) -> Release:
+    """Tally the values for a query, and release the answer with noise.
+
+    `make` returns the query for a loss. `selects` says whether it selects instead of adding noise.
+    """
     if unknown_names := options.keys() - Options.__annotations__:
         names = ", ".join(Options.__annotations__)
         raise ArgumentTypeError(
@@ -116,15 +147,36 @@ def _release(values: Column, query: queries.Query, options: Options) -> Release:
     check_choice("missing", missing, MISSING)
     confidence = queries.check_confidence(options.get("confidence", 0.95))
     rng = check_generator(options.get("rng"))
+    query = make(_loss(make, epsilon, confidence, options, selects=selects))
     plan = Plan((query.ask,), missing=missing)
     answer: Any = tally_chunks(_check_missing(values, missing), plan).answers[0]
     (release,) = query.release(answer, confidence, rng)
     return release
 
 
+def _loss(
+    make: Callable[[Loss], queries.Query],
+    epsilon: float | None,
+    confidence: float,
+    options: Options,
+    *,
+    selects: bool,
+) -> Loss:
+    """Return the loss of a single statistic, which has the whole budget."""
+    mechanism, rho = options.get("mechanism", LAPLACE), options.get("rho")
+    delta = options.get("delta", 0.0)
+    if epsilon is None and rho is None:
+        raise ArgumentError("A statistic needs a budget: {epsilon}, or rho.", epsilon=1.0)
+    if mechanism == LAPLACE and rho is None and delta == 0:
+        return as_loss(epsilon)  # type: ignore[arg-type] # It is checked there.
+    budget = Budget(epsilon, delta, rho, mechanism, confidence)
+    (loss,) = price_items([Item(make, 1 if selects else None)], budget).losses
+    return loss
+
+
 @scrub_traceback
 def count(
-    values: Column, *, epsilon: float, clamp: bool = True, **options: Unpack[Options]
+    values: Column, *, epsilon: float | None = None, clamp: bool = True, **options: Unpack[Options]
 ) -> Release:
     """Release the number of values.
 
@@ -136,13 +188,14 @@ def count(
         The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
         these. A null or NaN is a missing value.
     epsilon
-        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common.
+        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common. None if
+        `rho` is given.
     clamp
         Whether a count below 0 is published as 0. Noise can make it negative.
     **options
         `missing="drop"` leaves out missing values; by default they are an error. `confidence`
-        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
-        draws the noise.
+        is the probability that the margin holds, by default 0.95. `mechanism`, `delta` and `rho`
+        choose the noise and its budget, as in `Request`. `rng` is the `Generator` that draws it.
 
     Returns
     -------
@@ -162,7 +215,9 @@ def count(
     >>> count([3.5, 2.0, 7.25], epsilon=1.0).scale
     1.0
     """
-    return _release(values, queries.Count(_COLUMN, epsilon, clamp=clamp), options)
+    clamp = check_flag("clamp", clamp)
+    query = partial(queries.Count, _COLUMN, clamp=clamp)
+    return _release(values, query, epsilon, options)
 
 
 @scrub_traceback
@@ -171,7 +226,7 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
     *,
     lower: float,
     upper: float,
-    epsilon: float,
+    epsilon: float | None = None,
     grid: float | None = None,
     **options: Unpack[Options],
 ) -> Release:
@@ -188,14 +243,15 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
         The bounds of one value. Values outside are clamped to them. Choose them without looking
         at the data: the noise grows with them.
     epsilon
-        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common.
+        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common. None if
+        `rho` is given.
     grid
         A power of two. Values are rounded to its multiples before they are added. By default
         about the larger bound divided by 2^32.
     **options
         `missing="drop"` leaves out missing values; by default they are an error. `confidence`
-        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
-        draws the noise.
+        is the probability that the margin holds, by default 0.95. `mechanism`, `delta` and `rho`
+        choose the noise and its budget, as in `Request`. `rng` is the `Generator` that draws it.
 
     Returns
     -------
@@ -215,8 +271,8 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
     >>> sum([3.5, 2.0, 7.25], lower=0, upper=10, epsilon=0.5).scale
     20.0
     """
-    query = queries.Sum(_COLUMN, lower, upper, epsilon, grid)
-    return _release(values, query, options)
+    query = partial(queries.Sum, _COLUMN, lower, upper, grid=grid)
+    return _release(values, query, epsilon, options)
 
 
 @scrub_traceback
@@ -225,7 +281,7 @@ def mean(
     *,
     lower: float,
     upper: float,
-    epsilon: float,
+    epsilon: float | None = None,
     grid: float | None = None,
     **options: Unpack[Options],
 ) -> Release:
@@ -242,14 +298,15 @@ def mean(
         The bounds of one value. Values outside are clamped to them. Choose them without looking
         at the data: the noise grows with them.
     epsilon
-        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common.
+        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common. None if
+        `rho` is given.
     grid
         A power of two. Values are rounded to its multiples before they are added. By default
         about the larger bound divided by 2^32.
     **options
         `missing="drop"` leaves out missing values; by default they are an error. `confidence`
-        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
-        draws the noise.
+        is the probability that the margin holds, by default 0.95. `mechanism`, `delta` and `rho`
+        choose the noise and its budget, as in `Request`. `rng` is the `Generator` that draws it.
 
     Returns
     -------
@@ -270,8 +327,8 @@ def mean(
     >>> 1970 < released.value < 1990 and released.error < 1
     True
     """
-    query = queries.Mean(_COLUMN, lower, upper, epsilon, grid)
-    return _release(values, query, options)
+    query = partial(queries.Mean, _COLUMN, lower, upper, grid=grid)
+    return _release(values, query, epsilon, options)
 
 
 @scrub_traceback
@@ -280,7 +337,7 @@ def variance(
     *,
     lower: float,
     upper: float,
-    epsilon: float,
+    epsilon: float | None = None,
     grid: float | None = None,
     **options: Unpack[Options],
 ) -> Release:
@@ -298,14 +355,15 @@ def variance(
         The bounds of one value. Values outside are clamped to them. Choose them without looking
         at the data: the noise grows with them.
     epsilon
-        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common.
+        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common. None if
+        `rho` is given.
     grid
         A power of two. Values are rounded to its multiples before they are added. By default
         about the larger bound divided by 2^26.
     **options
         `missing="drop"` leaves out missing values; by default they are an error. `confidence`
-        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
-        draws the noise.
+        is the probability that the margin holds, by default 0.95. `mechanism`, `delta` and `rho`
+        choose the noise and its budget, as in `Request`. `rng` is the `Generator` that draws it.
 
     Returns
     -------
@@ -326,8 +384,8 @@ def variance(
     >>> 80 < released.value < 120
     True
     """
-    query = queries.Variance(_COLUMN, lower, upper, epsilon, grid)
-    return _release(values, query, options)
+    query = partial(queries.Variance, _COLUMN, lower, upper, grid=grid)
+    return _release(values, query, epsilon, options)
 
 
 @scrub_traceback
@@ -336,7 +394,7 @@ def std(
     *,
     lower: float,
     upper: float,
-    epsilon: float,
+    epsilon: float | None = None,
     grid: float | None = None,
     **options: Unpack[Options],
 ) -> Release:
@@ -354,14 +412,15 @@ def std(
         The bounds of one value. Values outside are clamped to them. Choose them without looking
         at the data: the noise grows with them.
     epsilon
-        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common.
+        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common. None if
+        `rho` is given.
     grid
         A power of two. Values are rounded to its multiples before they are added. By default
         about the larger bound divided by 2^26.
     **options
         `missing="drop"` leaves out missing values; by default they are an error. `confidence`
-        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
-        draws the noise.
+        is the probability that the margin holds, by default 0.95. `mechanism`, `delta` and `rho`
+        choose the noise and its budget, as in `Request`. `rng` is the `Generator` that draws it.
 
     Returns
     -------
@@ -382,8 +441,8 @@ def std(
     >>> 9 < released.value < 11
     True
     """
-    query = queries.Deviation(_COLUMN, lower, upper, epsilon, grid)
-    return _release(values, query, options)
+    query = partial(queries.Deviation, _COLUMN, lower, upper, grid=grid)
+    return _release(values, query, epsilon, options)
 
 
 @scrub_traceback
@@ -391,7 +450,7 @@ def histogram(
     values: Column,
     *,
     edges: Sequence[float],
-    epsilon: float,
+    epsilon: float | None = None,
     clamp: bool = True,
     **options: Unpack[Options],
 ) -> Release:
@@ -409,13 +468,14 @@ def histogram(
         includes both. Values outside all bins are left out. Choose the edges without looking at
         the data.
     epsilon
-        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common.
+        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common. None if
+        `rho` is given.
     clamp
         Whether a count below 0 is published as 0. Noise can make it negative.
     **options
         `missing="drop"` leaves out missing values; by default they are an error. `confidence`
-        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
-        draws the noise.
+        is the probability that the margin holds, by default 0.95. `mechanism`, `delta` and `rho`
+        choose the noise and its budget, as in `Request`. `rng` is the `Generator` that draws it.
 
     Returns
     -------
@@ -436,7 +496,9 @@ def histogram(
     >>> released.labels
     ('0 to 5', '5 to 10')
     """
-    return _release(values, queries.Histogram(_COLUMN, edges, epsilon, clamp=clamp), options)
+    clamp = check_flag("clamp", clamp)
+    query = partial(queries.Histogram, _COLUMN, edges, clamp=clamp)
+    return _release(values, query, epsilon, options)
 
 
 @scrub_traceback
@@ -446,7 +508,7 @@ def quantile(
     *,
     lower: float,
     upper: float,
-    epsilon: float,
+    epsilon: float | None = None,
     grid: float | None = None,
     interval: bool = False,
     **options: Unpack[Options],
@@ -466,7 +528,8 @@ def quantile(
         The bounds of one value. Values outside are clamped to them. Choose them without looking
         at the data: the result lies between them.
     epsilon
-        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common.
+        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common. None if
+        `rho` is given.
     grid
         A power of two. The result is one of its multiples. By default it is fine enough for more
         than 32,000 multiples between the bounds.
@@ -475,8 +538,8 @@ def quantile(
         accurate, often by a factor of two to three.
     **options
         `missing="drop"` leaves out missing values; by default they are an error. `confidence`
-        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
-        draws the noise.
+        is the probability that the margin holds, by default 0.95. `mechanism`, `delta` and `rho`
+        choose the noise and its budget, as in `Request`. `rng` is the `Generator` that draws it.
 
     Returns
     -------
@@ -501,6 +564,8 @@ def quantile(
     >>> low <= released.value <= high
     True
     """
+    if is_list(q):
+        reject_type("q", q, "be one number (`quantiles` takes several)")
     return quantiles(
         values,
         [q],
@@ -519,7 +584,7 @@ def median(
     *,
     lower: float,
     upper: float,
-    epsilon: float,
+    epsilon: float | None = None,
     grid: float | None = None,
     interval: bool = False,
     **options: Unpack[Options],
@@ -537,7 +602,8 @@ def median(
         The bounds of one value. Values outside are clamped to them. Choose them without looking
         at the data: the result lies between them.
     epsilon
-        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common.
+        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common. None if
+        `rho` is given.
     grid
         A power of two. The result is one of its multiples. By default it is fine enough for more
         than 32,000 multiples between the bounds.
@@ -546,8 +612,8 @@ def median(
         accurate, often by a factor of two to three.
     **options
         `missing="drop"` leaves out missing values; by default they are an error. `confidence`
-        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
-        draws the noise.
+        is the probability that the margin holds, by default 0.95. `mechanism`, `delta` and `rho`
+        choose the noise and its budget, as in `Request`. `rng` is the `Generator` that draws it.
 
     Returns
     -------
@@ -586,7 +652,7 @@ def quantiles(
     *,
     lower: float,
     upper: float,
-    epsilon: float,
+    epsilon: float | None = None,
     grid: float | None = None,
     interval: bool = False,
     **options: Unpack[Options],
@@ -607,7 +673,8 @@ def quantiles(
         The bounds of one value. Values outside are clamped to them. Choose them without looking
         at the data: the result lies between them.
     epsilon
-        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common.
+        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common. None if
+        `rho` is given.
     grid
         A power of two. The result is one of its multiples. By default it is fine enough for more
         than 32,000 multiples between the bounds.
@@ -616,8 +683,8 @@ def quantiles(
         selected separately.
     **options
         `missing="drop"` leaves out missing values; by default they are an error. `confidence`
-        is the probability that the margin holds, by default 0.95. `rng` is the `Generator` that
-        draws the noise.
+        is the probability that the margin holds, by default 0.95. `mechanism`, `delta` and `rho`
+        choose the noise and its budget, as in `Request`. `rng` is the `Generator` that draws it.
 
     Returns
     -------
@@ -638,8 +705,9 @@ def quantiles(
     >>> released.value == sorted(released.value)
     True
     """
-    query = Quantiles(_COLUMN, q, lower, upper, epsilon, grid, interval=interval)
-    return _release(values, query, options)
+    interval = check_flag("interval", interval)
+    query = partial(QuantileSelection, _COLUMN, q, lower, upper, grid=grid, interval=interval)
+    return _release(values, query, epsilon, options, selects=True)
 
 
 # Tallies -----------------------------------------------------------------------------------------
@@ -702,17 +770,24 @@ def chunks_of(values: Column) -> Iterator[Floats]:
         with np.errstate(all="ignore"):
             array = _column(values)
     except Exception:  # noqa: BLE001 - each library raises different errors
-        raise ArgumentTypeError(
-            f"The data must be a column of numbers, got a {type(values).__name__}. "
-            "Convert text first; a missing value is NaN."
-        ) from None
+        raise _not_a_column(values) from None
     if array.dtype.kind not in "iufb" or array.dtype.itemsize > _MAX_ITEM_BYTES or array.ndim != 1:
-        raise ArgumentTypeError(
-            f"The data must be a column of numbers, got {array.dtype} of shape {array.shape}. "
-            "Convert text first; a missing value is NaN."
-        )
+        raise _not_a_column(values, array)
     for start in range(0, array.size, _CHUNK_ROWS):
         yield to_float64(as_plain_array(array[start : start + _CHUNK_ROWS]))
+
+
+def _not_a_column(values: object, array: Array | None = None) -> ArgumentTypeError:
+    """Return the error for data that is not one column of numbers."""
+    kind = type(values).__name__
+    if array is not None and array.ndim:
+        kind += f" of {array.dtype}" + (f" with {array.ndim} dimensions" if array.ndim > 1 else "")
+    advice = "Convert text and dates to numbers first; a missing value is NaN"
+    if hasattr(type(values), "columns") or isinstance(values, Mapping):
+        advice = 'Give one column, such as frame["age"], or give the whole frame to `publish`'
+    elif isinstance(values, str | PathLike):
+        advice = "For a file, use `publish`"
+    return ArgumentTypeError(f"The data must be a column of numbers, got {kind}. {advice}.")
 
 
 def _column(values: Column) -> Array:

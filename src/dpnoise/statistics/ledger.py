@@ -23,9 +23,11 @@ from dpnoise.core.errors import (
     ArgumentTypeError,
     BudgetError,
     check_choice,
+    explain_calls,
     reject,
     short_repr,
 )
+from dpnoise.core.safe_text import escape_text
 from dpnoise.core.strict_json import Data
 from dpnoise.release.additive import GaussianMechanism
 from dpnoise.release.calibration import quotient_down
@@ -226,6 +228,14 @@ class Ledger:
     head: str
     torn: int = 0
 
+    def __str__(self) -> str:
+        """Return the data set, the remaining and the total budget, and the number of payments."""
+        payments = sum(entry.kind == "spent" for entry in self.entries)
+        return escape_text(
+            f"{self.terms.name}: {self.left_in_words()} left of {self.words(self.terms.total)}, "
+            f"after {payments:,} payment{'s' * (payments != 1)} ({self.path})"
+        )
+
     @property
     def spent(self) -> Amount:
         """The amount spent so far."""
@@ -255,7 +265,7 @@ class Ledger:
         try:
             amount = quotient_down(self.left.main, 1)
             if self.terms.metric == EPSILON:
-                return DiscreteLaplaceMechanism(epsilon=amount).error(_CONFIDENCE)
+                return DiscreteLaplaceMechanism(epsilon=amount, sensitivity=1.0).error(_CONFIDENCE)
             mechanism = GaussianMechanism.for_rho(amount, sensitivity=1.0, grid=None)
             return int(mechanism.error(_CONFIDENCE) + 0.5)
         except ArgumentError:
@@ -419,6 +429,7 @@ class LedgerCharge:
                 self._ledger.keep_record(self._receipt, record)
 
 
+@explain_calls
 def create_ledger(  # Most of its lines are documentation.
     path: str | PathLike[str],
     *,
@@ -503,6 +514,7 @@ def create_ledger(  # Most of its lines are documentation.
     return open_ledger(file)
 
 
+@explain_calls
 def open_ledger(path: str | PathLike[str]) -> Ledger:
     """Read a ledger and check every line of it.
 

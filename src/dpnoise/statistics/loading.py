@@ -2,10 +2,18 @@
 
 import tomllib
 from dataclasses import dataclass, fields
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from dpnoise.core.errors import ArgumentError, DpnoiseError, short_repr, unknown_name_error
+from dpnoise.core.errors import (
+    ArgumentError,
+    DpnoiseError,
+    explain_calls,
+    reject_type,
+    short_repr,
+    unknown_name_error,
+)
 from dpnoise.statistics.engines.description import Files, parse_source
 from dpnoise.statistics.questions import Question
 from dpnoise.statistics.requests import Request
@@ -37,7 +45,10 @@ class LoadedRequest:
         return self.source
 
 
-def load_request(path: Path) -> LoadedRequest:  # Most of its lines are documentation.
+@explain_calls
+def load_request(
+    path: str | PathLike[str],
+) -> LoadedRequest:  # Most of its lines are documentation.
     r"""Read a request from a TOML file.
 
     The file has the fields of `Request` and a table `[[publish]]` for each question. Three more
@@ -70,6 +81,9 @@ def load_request(path: Path) -> LoadedRequest:  # Most of its lines are document
     >>> loaded.request.epsilon, loaded.source
     (1.0, None)
     """
+    if not isinstance(path, str | PathLike):
+        reject_type("path", path, "be the name of a TOML file")
+    path = Path(path)
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:

@@ -16,15 +16,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from dpnoise.core.errors import ArgumentError, import_extra, scrub_traceback
+from dpnoise.core import html
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, import_extra, scrub_traceback
+from dpnoise.core.safe_text import align_columns, escape_text
 from dpnoise.core.strict_json import Data
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
 from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
 from dpnoise.statistics.plan import Key
 from dpnoise.statistics.queries import Query
+from dpnoise.statistics.report import quote_blanks
 from dpnoise.statistics.requests import Discovery, Groups, PlanKey, Question, Request, key_for_json
-from dpnoise.statistics.results import NO_INFORMATION, Release
+from dpnoise.statistics.results import NO_INFORMATION, SMALL_TABLE, Release
 
 Progress = Callable[[float], object]
 
@@ -32,6 +35,7 @@ Keys = tuple[Any, ...]  # Keys of groups: text, numbers, booleans or dates.
 Frame = Any  # A table of pyarrow, pandas or Polars, which need not be installed.
 Row = dict[str, Any]  # Plain data, for JSON or a table.
 
+_MOST_SHOWN: Final = 100  # A printed table has at most this many numbers.
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,40}")
 
 
@@ -52,9 +56,17 @@ class Published:
     """
 
     column: str | None
-    by: tuple[str, ...]
+    by: Sequence[str]
     group: Keys
     release: Release
+
+    def __str__(self) -> str:
+        """Return the column, the group, and the number with its margin."""
+        groups = [f"{name} {key}" for name, key in zip(self.by, self.group, strict=True)]
+        about = escape_text(", ".join([self.column or "rows", *groups]))
+        return (
+            f"{about}, {self.release}" if not self.release.labels else f"{about}:\n{self.release}"
+        )
 
 
 @dataclass(frozen=True)
@@ -93,6 +105,40 @@ class Table:
 
     def __iter__(self) -> Iterator[Published]:
         return iter(self.published)
+
+    def __str__(self) -> str:
+        """Return the numbers with their margins as text, and their cost."""
+        rows, numbers, notes = self._shown()
+        return "\n".join([align_columns(rows, numbers), "", *notes])
+
+    def _repr_html_(self) -> str:
+        rows, numbers, notes = self._shown()
+        return html.render_template(SMALL_TABLE, rows=rows, numbers=numbers, notes=notes)
+
+    def _shown(self) -> tuple[list[list[str]], int, list[str]]:
+        """Return titles and rows of text, how many of their columns are numbers, and notes."""
+        rows, request = self.rows(), self.request
+        labels = self.titles()[: -len(_NUMBERS)]
+        labels = [name for name in labels if any(row[name] is not None for row in rows)]
+        numbers = [number for published in self for number in published.release.numbers()]
+        titles = ["published", "within"]
+        if any(number.joint is not None for number in numbers):
+            titles.append("all within")
+        shown = [
+            [
+                *("" if row[name] is None else quote_blanks(row[name]) for name in labels),
+                *number.format()[: len(titles)],
+            ]
+            for row, number in list(zip(rows, numbers, strict=True))[:_MOST_SHOWN]
+        ]
+        rule = f"Margins hold with probability {request.confidence:g}, not counting clamping."
+        notes = [f"{request.cost_in_words} in all, with {request.neighbours_in_words}. {rule}"]
+        if len(rows) > len(shown):
+            notes.insert(0, f"{len(rows) - len(shown):,} more numbers: see rows() or to_pandas().")
+        if not rows:
+            notes.insert(0, "No group could be published.")
+        escaped = [[escape_text(cell) for cell in row] for row in [[*labels, *titles], *shown]]
+        return escaped, len(titles), notes
 
     def titles(self) -> list[str]:
         """Return the names of the columns of `rows`."""
@@ -284,6 +330,7 @@ def publish(  # Most of its lines are documentation.
     ['count', 'mean']
     """
     rng = check_generator(rng)
+    _check_request(source, request)
     charge = LedgerCharge(ledger, request)
     source = _open_source(source, request)
     discovered: dict[str, Keys] = {}
@@ -311,6 +358,17 @@ def publish(  # Most of its lines are documentation.
     )
     charge.note_record(table.record())
     return table
+
+
+def _check_request(source: object, request: object) -> None:
+    if isinstance(source, Request):
+        raise ArgumentTypeError("publish takes the data first: publish(data, request).")
+    if not isinstance(request, Request):
+        advice = "" if not hasattr(request, "request") else ": give its `request`"
+        raise ArgumentTypeError(
+            'request must be a Request, such as Request(1.0, [Question(["count"])]), got '
+            f"{type(request).__name__}{advice}."
+        )
 
 
 def _open_source(source: object, request: Request) -> object:

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from dpnoise.core.arrays import Array, Integers, exact_floats
-from dpnoise.core.errors import ArgumentError, check_probability, reject
+from dpnoise.core.arrays import Array, Floats, Integers, exact_floats
+from dpnoise.core.errors import ArgumentTypeError, check_probability, is_list, reject, reject_type
 from dpnoise.noise.generator import Generator
 from dpnoise.release import exact
 from dpnoise.release.calibration import EXTREME
@@ -24,7 +24,7 @@ from dpnoise.statistics.composition import Loss
 from dpnoise.statistics.digits import format_margin
 from dpnoise.statistics.plan import Edges, Rows, SumAnswer, Sums
 from dpnoise.statistics.results import LossMixin, Release, WholeNoise, as_loss, single_confidence
-from dpnoise.statistics.selections import Quantiles
+from dpnoise.statistics.selections import QuantileSelection
 
 _SURE_BITS: Final = 32  # Bits that one row adds to a sum of squares; 2^30 rows then fit in 62 bits.
 _Whole = Any  # An integer, or an array of integers.
@@ -121,6 +121,19 @@ class Count(_AdditiveStatistic):
         return self._publish(answer.reshape(-1), confidence, rng)
 
 
+def _check_edges(edges: object) -> Floats:
+    rule = "be a list of two or more increasing numbers, such as [0, 10, 20]"
+    if not is_list(edges):
+        reject_type("edges", edges, rule)
+    try:
+        array = np.atleast_1d(exact_floats(edges))
+    except ArgumentTypeError:
+        reject_type("edges", edges, rule)
+    if array.ndim != 1 or array.size < 2 or not np.all(array[1:] > array[:-1]):  # noqa: PLR2004
+        reject("edges", edges, rule)
+    return array
+
+
 class Histogram(_AdditiveStatistic):
     """The number of values in each cell between declared edges; values outside are left out."""
 
@@ -135,10 +148,7 @@ class Histogram(_AdditiveStatistic):
         clamp: bool = True,
         contribution: ContributionBounds = ONE_ROW,
     ) -> None:
-        edge_array = np.atleast_1d(exact_floats(edges))
-        is_rising = edge_array[1:] > edge_array[:-1]
-        if edge_array.ndim != 1 or edge_array.size < 2 or not np.all(is_rising):  # noqa: PLR2004
-            raise ArgumentError("edges must be two or more increasing numbers.")
+        edge_array = _check_edges(edges)
         self.column, self.edges = column, tuple(edge_array.tolist())
         edge_texts = [f"{edge:,.12g}" for edge in self.edges]
         self.labels = tuple(f"{low} to {high}" for low, high in pairwise(edge_texts))
@@ -443,7 +453,7 @@ def _to_int64(sums: _Whole) -> _Whole:
         return sums
 
 
-Query = Count | Sum | Mean | Variance | Histogram | Quantiles
+Query = Count | Sum | Mean | Variance | Histogram | QuantileSelection
 
 
 def check_confidence(confidence: float) -> float:

@@ -10,19 +10,37 @@ from dpnoise.core.errors import (
     DpnoiseError,
     check_choice,
     check_positive,
+    check_probability,
+    explain_construction,
+    is_list,
+    reject_type,
     short_repr,
+    suggest_names,
 )
+from dpnoise.core.safe_text import escape_text
 from dpnoise.statistics.bounds import ONE_ROW, Bounds, ContributionBounds
-from dpnoise.statistics.composition import Loss
+from dpnoise.statistics.composition import PURE, Loss
 from dpnoise.statistics.engines.checking import OWN
 from dpnoise.statistics.plan import Key, PersonValue
 from dpnoise.statistics.queries import Count, Deviation, Histogram, Mean, Query, Sum, Variance
-from dpnoise.statistics.selections import Quantiles
+from dpnoise.statistics.selections import QuantileSelection, check_places
 
 QUERIES: Final = (
     *("count", "sum", "mean", "variance", "std", "median"),
     *("quantile:Q", "quantiles:Q,Q", "histogram"),
 )
+# What people call these statistics in other libraries.
+_SYNONYMS: Final = {
+    **dict.fromkeys(("avg", "average"), "mean"),
+    **dict.fromkeys(("stdev", "stddev", "sd"), "std"),
+    **dict.fromkeys(("n", "len", "size", "rows"), "count"),
+    "var": "variance",
+    "total": "sum",
+    "hist": "histogram",
+    **dict.fromkeys(("percentile", "quantile"), "quantile:0.9"),
+    **dict.fromkeys(("percentiles", "quantiles"), "quantiles:0.25,0.75"),
+}
+_ANY_LOSS: Final = Loss(PURE, 1.0)  # For checking the arguments of a question.
 _BOUNDED: Final = {kind.name: kind for kind in (Sum, Mean, Variance, Deviation)}
 SELECTED: Final = ("median", "quantile", "quantiles")  # Selected from candidates, without noise.
 _KNOWN_ERROR: Final = ("count", "sum", "histogram")  # Their error does not depend on the data.
@@ -39,6 +57,59 @@ _KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
 }
 
 
+@explain_construction
+@dataclass(frozen=True)
+class Quantile:
+    """A quantile, for the statistics of a `Question`. In TOML it is the text "quantile:0.9".
+
+    Parameters
+    ----------
+    q
+        The fraction of values below the quantile, from 0 to 1. 0.5 is the median.
+
+    Examples
+    --------
+    >>> str(Quantile(0.9))
+    'quantile:0.9'
+    """
+
+    q: float
+
+    def __post_init__(self) -> None:
+        check_probability("q", self.q, include_ends=True)
+
+    def __str__(self) -> str:
+        return f"quantile:{float(self.q)!r}"
+
+
+@explain_construction
+@dataclass(frozen=True)
+class Quantiles:
+    """Several quantiles that are released together, for the statistics of a `Question`.
+
+    They cost as much as one. In TOML they are a text, such as "quantiles:0.1,0.9".
+
+    Parameters
+    ----------
+    q
+        The fraction of values below each quantile: different numbers from 0 to 1.
+
+    Examples
+    --------
+    >>> str(Quantiles([0.1, 0.9]))
+    'quantiles:0.1,0.9'
+    """
+
+    q: Sequence[float]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "q", tuple(check_places(self.q)))
+
+    def __str__(self) -> str:
+        return f"quantiles:{','.join(map(repr, self.q))}"
+
+
+@explain_construction
 @dataclass(frozen=True)
 class Question:
     """Statistics of one column, of all rows or by group.
@@ -46,8 +117,9 @@ class Question:
     Parameters
     ----------
     statistics
-        A list of "count", "sum", "mean", "variance", "std", "median", "histogram", "quantile:0.9"
-        or "quantiles:0.25,0.75" (several quantiles, released together).
+        A list of "count", "sum", "mean", "variance", "std", "median", "histogram",
+        `Quantile(0.9)` and `Quantiles([0.25, 0.75])`. The last two become texts, as in TOML:
+        "quantile:0.9" and "quantiles:0.25,0.75".
     column
         The column of numbers. A count without a column counts rows.
     lower, upper
@@ -78,26 +150,27 @@ class Question:
     --------
     >>> Question(["mean", "std"], "income", lower=0, upper=200_000).statistics
     ('mean', 'std')
+    >>> Question(["median", Quantile(0.9)], "income", lower=0, upper=200_000).statistics
+    ('median', 'quantile:0.9')
     """
 
-    statistics: Sequence[str]
+    statistics: Sequence[str | Quantile | Quantiles]
     column: str | None = None
     lower: float | None = None
     upper: float | None = None
     grid: float | None = None
     edges: Sequence[float] | None = None
-    by: tuple[str, ...] = ()
+    by: Sequence[str] = ()
     per_person: str | None = None
     weight: float = 1.0
     error: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("statistics", "by"):
-            names = getattr(self, name)
-            if isinstance(names, str) or not all(isinstance(part, str) for part in names):
-                raise ArgumentError(f"{name} must be a list of names, got {short_repr(names)}.")
-            object.__setattr__(self, name, tuple(names))
-        if self.edges is not None:
+        for name, example in (("statistics", "mean"), ("by", "city")):
+            object.__setattr__(self, name, _check_names(name, getattr(self, name), example))
+        if not isinstance(self.column, str | None):
+            reject_type("column", self.column, "be the name of a column")
+        if is_list(self.edges):
             object.__setattr__(self, "edges", tuple(self.edges))
         if not self.statistics:
             raise ArgumentError(f"publish must name at least one query, of {', '.join(QUERIES)}.")
@@ -111,12 +184,26 @@ class Question:
                 raise ArgumentError(
                     f"A person's own {self.per_person} needs a column and bounds: lower and upper."
                 )
+        for statistic in self.statistic_names:  # Raises if an argument is wrong or missing.
+            self.query(statistic, _ANY_LOSS)
+
+    def __str__(self) -> str:
+        """Return the statistics, the column with its bounds, and the groups in words."""
+        words = f"{', '.join(self.statistic_names)} of {self.column or 'rows'}"
+        if self.lower is not None and self.upper is not None:
+            words += f" from {self.lower:,.12g} to {self.upper:,.12g}"
+        return escape_text(words + (f", by {' and '.join(self.by)}" if self.by else ""))
+
+    @property
+    def statistic_names(self) -> tuple[str, ...]:
+        """The statistics as texts."""
+        return tuple(map(str, self.statistics))
 
     def _check_error(self) -> None:
         if self.error is None:
             return
         check_positive("error", self.error)
-        for name in self.statistics:
+        for name in self.statistic_names:
             if name not in _KNOWN_ERROR:
                 raise ArgumentError(
                     f"The error of a {name.partition(':')[0]} depends on the data. Ask for an "
@@ -142,9 +229,8 @@ class Question:
         contribution: ContributionBounds = ONE_ROW,
     ) -> Query:
         """Return the query for one of the statistics; raise if it lacks an argument."""
-        name, _, argument = statistic.partition(":")
-        if name not in {"quantile", "quantiles"}:
-            check_choice("query", statistic, QUERIES)
+        name = statistic.partition(":")[0]
+        places = _places(statistic)
         if name == "count":
             return Count(self.column, loss, clamp=clamp, contribution=contribution)
         if self.column is None:
@@ -165,8 +251,7 @@ class Question:
         try:
             if name in _BOUNDED:
                 return _BOUNDED[name](self.column, *bounds, contribution)
-            places = [0.5] if name == "median" else _places(name, argument)
-            return Quantiles(
+            return QuantileSelection(
                 self.column, places, *bounds, interval=intervals, contribution=contribution
             )
         except DpnoiseError:
@@ -178,14 +263,38 @@ class Question:
             ) from None
 
 
-def _places(name: str, text: str) -> list[float]:
-    try:
-        places = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise ArgumentError("A quantile needs its place, as in quantile:0.9.") from None
-    if name == "quantile" and len(places) > 1:
-        raise ArgumentError(f"To publish several quantiles together, say quantiles:{text}.")
-    return places
+def _check_names(name: str, names: object, example: str) -> tuple[str, ...]:
+    """Return a list of names as a tuple; `Quantile` and `Quantiles` become texts."""
+    parts = tuple(names) if is_list(names) else ()
+    kinds = str | Quantile | Quantiles if name == "statistics" else str
+    if not is_list(names) or not all(isinstance(part, kinds) for part in parts):
+        if isinstance(names, str) and (name == "by" or names in QUERIES):
+            example = names
+        rule = f'be a list of names, such as ["{example}"]'
+        reject_type(name, names, rule)
+    return tuple(map(str, parts))
+
+
+def _places(statistic: str) -> list[float]:
+    """Return the places of a quantile, and none for other statistics; raise if unknown."""
+    name, colon, text = statistic.partition(":")
+    if name == "median" and not colon:
+        return [0.5]
+    if name in {"quantile", "quantiles"} and colon:
+        try:
+            places = [float(part) for part in text.split(",")]
+        except ValueError:
+            raise ArgumentError("A quantile needs its place, as in quantile:0.9.") from None
+        if name == "quantile" and len(places) > 1:
+            raise ArgumentError(f"To publish several quantiles together, say quantiles:{text}.")
+        return check_places(places)
+    if statistic not in QUERIES:
+        plain = statistic.strip().lower()
+        hint = suggest_names(plain, QUERIES)
+        if plain in _SYNONYMS:
+            hint = f"Did you mean {_SYNONYMS[plain]!r}?"
+        raise ArgumentError(f"There is no statistic {statistic!r}. {hint}")
+    return []
 
 
 def check_groups(groups: Mapping[str, Sequence[Key]]) -> dict[str, Sequence[Key]]:
@@ -193,6 +302,10 @@ def check_groups(groups: Mapping[str, Sequence[Key]]) -> dict[str, Sequence[Key]
 
     The word "discover" stays as it is.
     """
+    if not isinstance(groups, Mapping):
+        raise ArgumentError(
+            "groups must name the groups of each column: {groups}.", groups=_EXAMPLE
+        )
     return {
         column: keys if isinstance(keys, str) and keys == DISCOVER else _check_keys(column, keys)
         for column, keys in groups.items()

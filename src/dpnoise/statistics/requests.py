@@ -9,7 +9,16 @@ from math import prod
 from types import SimpleNamespace
 from typing import Final, NamedTuple
 
-from dpnoise.core.errors import ArgumentError, check_choice, check_integer, reject
+from dpnoise.core.errors import (
+    ArgumentError,
+    check_choice,
+    check_integer,
+    explain_construction,
+    is_list,
+    reject,
+    reject_type,
+)
+from dpnoise.core.safe_text import escape_text
 from dpnoise.core.strict_json import Data
 from dpnoise.release.calibration import quotient_down
 from dpnoise.statistics.bounds import (
@@ -40,7 +49,7 @@ Groups = Mapping[str, Sequence[Key]]  # The keys of each column, or the word "di
 class PlanKey(NamedTuple):
     """The key of a plan: the columns to group by, and the value of a person."""
 
-    by: tuple[str, ...]
+    by: Sequence[str]
     person_value: PersonValue | None
 
 
@@ -55,6 +64,7 @@ class Discovery(LossMixin):
     losses: tuple[Loss, ...]
 
 
+@explain_construction
 @dataclass(frozen=True)
 class Request:
     """The statistics to publish from a data set, and their budget.
@@ -147,7 +157,7 @@ class Request:
     text_columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "publish", tuple(self.publish))
+        object.__setattr__(self, "publish", _check_questions(self.publish))
         object.__setattr__(self, "groups", check_groups(self.groups))
         if not self.publish:
             raise ArgumentError(f"publish must name at least one query, of {', '.join(QUERIES)}.")
@@ -159,7 +169,8 @@ class Request:
             if not isinstance(getattr(self, name), bool):
                 reject(name, getattr(self, name), "be true or false")
         delimiter = self.delimiter
-        if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
+        is_character = isinstance(delimiter, str) and len(delimiter) == 1
+        if not is_character or not delimiter.isascii() or delimiter in '"\r\n\0':
             reject("delimiter", delimiter, "be one ASCII character, no quote or newline")
         _check_groups(self)
         _check_person(self)
@@ -167,6 +178,16 @@ class Request:
         self.cost()  # Raises if the arguments of the budget contradict each other.
         placeholders = dict.fromkeys(self.discovered, ("",))  # One group for each such column.
         self.check_plans({**self.groups, **placeholders})
+
+    def __str__(self) -> str:
+        """Return the questions, the groups, the cost and the privacy unit in words."""
+        groups = [
+            f"groups of {column}: {keys if isinstance(keys, str) else ', '.join(map(str, keys))}"
+            for column, keys in self.groups.items()
+        ]
+        cost = f"{self.cost_in_words} in all, with {self.neighbours_in_words}"
+        lines = [*map(str, self.publish), *groups, cost, f"protected: {self.privacy_unit}"]
+        return "\n".join(map(escape_text, lines))
 
     @property
     def discovered(self) -> tuple[str, ...]:
@@ -201,7 +222,7 @@ class Request:
         return question.query(statistic, loss, contribution=contribution, **options)
 
     def _statistics(self) -> list[tuple[Question, str]]:
-        return [(question, name) for question in self.publish for name in question.statistics]
+        return [(question, name) for question in self.publish for name in question.statistic_names]
 
     @cached_property
     def prices(self) -> Prices:
@@ -361,6 +382,13 @@ class Request:
             checking.check_plan(plan)
 
 
+def _check_questions(questions: object) -> tuple[Question, ...]:
+    checked = tuple(questions) if is_list(questions) else ()
+    if not is_list(questions) or not all(isinstance(question, Question) for question in checked):
+        reject_type("publish", questions, 'be a list of questions, such as [Question(["count"])]')
+    return checked
+
+
 def _check_groups(request: Request) -> None:
     for column in request.grouped:
         if column not in request.groups:
@@ -383,7 +411,7 @@ def _check_groups(request: Request) -> None:
 
 def _check_text_columns(request: Request) -> None:
     columns = request.text_columns
-    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+    if not _are_names(columns):
         reject("text_columns", columns, "be a list of names")
     object.__setattr__(request, "text_columns", tuple(columns))
     for name in columns:
@@ -392,6 +420,10 @@ def _check_text_columns(request: Request) -> None:
                 f"Nothing uses text_columns={name!r}: it must be a column of person, or one "
                 "whose groups are discovered."
             )
+
+
+def _are_names(names: object) -> bool:
+    return is_list(names) and all(isinstance(name, str) for name in names)
 
 
 def _check_person(request: Request) -> None:
@@ -408,7 +440,7 @@ def _check_person(request: Request) -> None:
             )
         return
     columns = (request.person,) if isinstance(request.person, str) else request.person
-    if not all(isinstance(column, str) for column in columns):
+    if not _are_names(columns):
         reject("person", columns, "be a name or a list of names")
     object.__setattr__(request, "person", tuple(columns))
     checking.check_persons(tuple(columns), request.grouped, request.columns())

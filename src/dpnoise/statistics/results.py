@@ -8,8 +8,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from dpnoise.core import html
 from dpnoise.core.arrays import Array
 from dpnoise.core.errors import check_positive
+from dpnoise.core.safe_text import align_columns
 from dpnoise.noise.generator import Generator
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
@@ -21,6 +23,7 @@ LAPLACE_WORDS: Final = "Laplace noise, exact, rounded once"
 GAUSSIAN_WORDS: Final = "Gaussian noise, exact, rounded once"
 DISCRETE_WORDS: Final = "discrete Laplace noise, exact"
 NO_INFORMATION: Final = "no information: too few rows for this epsilon"
+SMALL_TABLE: Final = "dpnoise.statistics.report/small_table.html"  # For notebooks.
 
 AdditiveMechanism = LaplaceMechanism | GaussianMechanism | DiscreteLaplaceMechanism
 
@@ -111,6 +114,40 @@ class Release:
         for label, value, interval, mark in rows:
             yield Number((*path, label), value, *margins, interval, mark)
 
+    def __str__(self) -> str:
+        """Return the numbers with their margins, the confidence and the privacy loss."""
+        rows = self._shown()
+        if isinstance(self.value, list):
+            return f"{align_columns(rows, len(rows[0]) - 1)}\n{self._about}"
+        name, value, margin = rows[1][:3]
+        sign = " " if self.interval is None and self.error is not None else ", "
+        return f"{name}: {value}{sign}{margin} ({self._about})"
+
+    def _repr_html_(self) -> str:
+        rows = self._shown()
+        return html.render_template(
+            SMALL_TABLE, rows=rows, numbers=len(rows[0]) - 1, notes=[self._about]
+        )
+
+    @property
+    def _about(self) -> str:
+        """The privacy loss and, if there are margins, their confidence."""
+        loss = f"rho {self.rho:.4g}" if self.epsilon is None else f"epsilon {self.epsilon:.4g}"
+        has_margin = self.error is not None or self.interval is not None
+        return f"confidence {self.confidence:g}, {loss}" if has_margin else loss
+
+    def _shown(self) -> list[list[str]]:
+        """Return a row of titles and a row of text for each number: its name, value and margins."""
+        numbers = list(self.numbers())
+        titles = ["", "published", "within"]
+        if any(number.joint is not None for number in numbers):
+            titles.append("all within")
+        rows = [
+            [number.path[-1] if number.path else self.query, *number.format()[: len(titles) - 1]]
+            for number in numbers
+        ]
+        return [titles, *rows]
+
 
 class LossMixin:
     """Base class of queries: the losses of which a query consists."""
@@ -178,7 +215,7 @@ class WholeNoise:
     def release(self, exact: Array, rng: Generator | None) -> Array:
         """Release integers, as int64 or as Python's integers like the input."""
         if exact.dtype == object:
-            flat = self.mechanism.release(exact.reshape(-1).tolist(), rng)  # type: ignore[arg-type]
+            flat = self.mechanism.release(exact.reshape(-1).tolist(), rng)
             return np.array(flat, dtype=object).reshape(exact.shape)
         released: Array = self.mechanism.release(np.ascontiguousarray(exact, np.int64), rng)
         return released

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.core.errors import ArgumentError, check_probability
+from dpnoise.core.errors import ArgumentError, check_probability, is_list, reject_type
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import exact
 from dpnoise.release.calibration import difference_down, quotient_down, selection_scale
@@ -41,7 +41,7 @@ _LOW_BITS: Final = 31  # The product of q and these low bits of the row count fi
 _EVERYTHING: Final = 2**61  # More rows than any data set has.
 
 
-class Quantiles(LossMixin):
+class QuantileSelection(LossMixin):
     """One or several quantiles among the multiples of the grid, with optional intervals.
 
     Intervals take half of epsilon. One person costs `epsilon` in each of their groups, so `losses`
@@ -60,11 +60,7 @@ class Quantiles(LossMixin):
         interval: bool = False,
         contribution: ContributionBounds = ONE_ROW,
     ) -> None:
-        self.places = [check_probability("q", place, include_ends=True) for place in places]
-        if not self.places or len(set(map(nearest_place, self.places))) < len(self.places):
-            raise ArgumentError(
-                "q must be one or more different numbers, such as q=[0.25, 0.5, 0.75]."
-            )
+        self.places = check_places(places)
         self.column, self.interval = column, interval
         loss = as_loss(epsilon)
         if loss.kind != PURE:
@@ -152,6 +148,16 @@ class Quantiles(LossMixin):
 
     def _value(self, cell: int) -> float:
         return exact.nearest_float(self.bounds.least + cell, self.bounds.grid)
+
+
+def check_places(places: Sequence[float]) -> list[float]:
+    """Return the places of quantiles; raise unless they are different numbers from 0 to 1."""
+    if not is_list(places):
+        reject_type("q", places, "be a list of numbers, such as [0.25, 0.75]")
+    checked = [check_probability("q", place, include_ends=True) for place in places]
+    if not checked or len(set(map(nearest_place, checked))) < len(checked):
+        raise ArgumentError("q must be one or more different numbers, such as q=[0.25, 0.5, 0.75].")
+    return checked
 
 
 class TargetRank(NamedTuple):

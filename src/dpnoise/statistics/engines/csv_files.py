@@ -58,8 +58,11 @@ def _open_text(files: Files, path: str, stack: ExitStack) -> io.TextIOWrapper:
         opened = io.FileIO(sys.stdin.fileno(), closefd=False)
     else:
         compression = _COMPRESSIONS.get(Path(path).suffix.lower())
-        arrow = import_extra("pyarrow", "files")
-        opened = stack.enter_context(arrow.input_stream(path, compression))
+        if compression is None:
+            opened = stack.enter_context(Path(path).open("rb"))  # noqa: SIM115 - the stack closes it
+        else:
+            arrow = import_extra("pyarrow", "files")
+            opened = stack.enter_context(arrow.input_stream(path, compression))
     return io.TextIOWrapper(opened, _DECODERS.get(files.encoding, files.encoding), newline="")
 
 

@@ -74,7 +74,7 @@ def match_keys(
         values = list(_values(key, dtype))
         if is_rounded and not all(_is_exact(value, exact_limit(dtype)) for value in values):
             raise inexact_error(column)
-        if not values and parsed is not None and column in parsed:
+        if not values and isinstance(key, str) and column in (parsed or ()):
             raise ArgumentError(
                 f"Column {column!r} is read as numbers, because its values are published too: no "
                 f"row could be in the group {short_repr(key)}. Counting rows needs no column: "

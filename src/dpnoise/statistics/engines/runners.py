@@ -41,7 +41,8 @@ def as_narwhals(frame: object) -> "Frame":
         narwhals_frame: Frame = nw.from_native(frame)
     except TypeError:
         raise ArgumentTypeError(
-            f"The data must be {_FRAME_TYPES}, got {type(frame).__name__}."
+            f"The data must be a file or {_FRAME_TYPES}, got {type(frame).__name__}. For one "
+            "column in memory, use statistics.mean or its like."
         ) from None
     return narwhals_frame
 
