@@ -141,7 +141,7 @@ RELEASES: list[tuple[list[object], str]] = [
     (["ok.csv", "--column", CONTROL_CHARACTERS], r"has no column '\x1b[31m\x07\x9b\x7f\u202e"),
     (
         [f"{CONTROL_CHARACTERS}.csv", *X],
-        r"There is no file \x1b[31m\x07\x9b\x7f\u202e\u2066\u2028.csv",
+        r"no file \x1b[31m\x07\x9b\x7f\u202e\u2066\u2028.csv",
     ),
     (["one\ntwo.csv", *X], r"no file one\ntwo.csv"),
     (["ok.csv", *X, "--delimiter", ""], "must be one ASCII character"),

@@ -165,7 +165,7 @@ def test_a_killed_executor_changes_nothing(spark: Any, tmp_path: Path) -> None:
 
 def test_a_column_that_is_not_there_is_named(spark: Any) -> None:
     frame = spark.createDataFrame(pa.table({"x": [1.0]}))
-    with pytest.raises(ArgumentError, match="There is no column 'y'"):
+    with pytest.raises(ArgumentError, match="no column 'y'"):
         tally(frame, Plan((Sums("y", 1.0, 0, 1),)))
 
 

@@ -331,7 +331,7 @@ def test_release_pays_and_says_what_is_left(capsys: pytest.CaptureFixture[str]) 
     ("ledger", "words"),
     [
         ("t.csv", "damaged|not a ledger"),
-        ("nowhere.json", "There is no ledger nowhere.json: dpnoise budget create makes one"),
+        ("nowhere.json", "no ledger nowhere.json: dpnoise budget create makes one"),
         ("no/where.json", "There is no folder no"),
         (".", "not a regular file"),
         ("/dev/full", "not a regular file"),

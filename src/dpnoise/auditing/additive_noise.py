@@ -129,16 +129,20 @@ def audit_noise(  # noqa: PLR0913 - the options of an audit, which `AuditOptions
     """Audit noise that is added to a number: certify a lower bound on its epsilon.
 
     Every attack on such noise is tried at several pairs of values. Events are chosen on some
-    releases and counted in fresh ones. All bounds of a report hold together, except with
-    probability 1 - confidence. A report without findings proves nothing.
+    releases and counted in fresh ones. Exact confidence limits on the counts give the bound. All
+    bounds of a report hold together, except with probability 1 - confidence. A report without
+    findings proves nothing.
 
     Parameters
     ----------
     target
-        A name from `dpnoise.auditing.targets.names()`, such as "numpy.laplace"; a function
-        (value, n) -> array of n independent releases of the value; "module:function"; or a
-        command as a list of strings, which reads a value on each line and writes a release for
-        each.
+        One of:
+
+        - a name from `dpnoise.auditing.targets.names()`, such as "numpy.laplace";
+        - a function (value, n) that returns an array of n independent releases of the value;
+        - "module:function", the path of such a function;
+        - a command as a list of strings, which reads one value per line and writes one release per
+          line.
     epsilon
         The epsilon that the target claims. It is refuted if the certified bound is larger.
     delta
@@ -151,7 +155,7 @@ def audit_noise(  # noqa: PLR0913 - the options of an audit, which `AuditOptions
         The claim in place of epsilon: rho of zero-concentrated differential privacy.
     curve
         Compare the target with the whole privacy curve of Gaussian noise that has this epsilon at
-        this delta. The certified bound is then a mu.
+        this delta. The certified bound is then the mu of Gaussian differential privacy.
     attacks
         Names or attacks; by default all that apply to any target that adds noise.
     pairs
@@ -161,9 +165,10 @@ def audit_noise(  # noqa: PLR0913 - the options of an audit, which `AuditOptions
     one_by_one
         Ask for one release per call, for targets whose releases of one call depend on each other.
     budget
-        The number of releases to ask for; at least 1,000. The default is 480,000, or
-        less for a slow target. Where the claim needs more, it grows up to 16 times, within two
-        minutes. The side-channel checks ask for some thousands more.
+        The number of releases to ask for; at least 1,000. The default is 480,000, or less for a
+        slow target. If the claim needs more releases, the default grows by up to a factor of 16,
+        while drawing takes at most two minutes. The side-channel checks ask for some thousands
+        more.
     confidence
         The probability that no certified bound of the report is too large.
     scale

@@ -164,15 +164,15 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
         The claim in place of epsilon: rho of zero-concentrated differential privacy.
     curve
         Compare the target with the whole privacy curve of Gaussian noise that has this epsilon at
-        this delta. The certified bound is then a mu.
+        this delta. The certified bound is then the mu of Gaussian differential privacy.
     one_by_one
         Ask for one output per call, for targets whose outputs of one call depend on each other.
     boosting
         Learn events by gradient boosted trees as well; needs the extra `learning`.
     budget
         The number of releases to ask for; at least 1,000. The default is 2 million, or
-        less for a slow target. Where the claim needs more, it grows up to 16 times, within two
-        minutes.
+        less for a slow target. If the claim needs more releases, the default grows by up to a
+        factor of 16, while drawing takes at most two minutes.
     confidence
         The probability that no certified bound of the report is too large.
     time_limit

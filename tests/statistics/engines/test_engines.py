@@ -231,7 +231,7 @@ def test_types_that_are_not_grouped_by_are_refused() -> None:
 FRAME = pl.DataFrame({"x": [1.0, 2.0], "g": ["a", "b"], "t": ["1", "2"]})
 REFUSED: dict[str, tuple[tuple[Ask, ...], tuple[Grouping, ...], str]] = {
     "nothing": ((), (), "at least one question"),
-    "no such column": ((Sums("y", 1.0, 0, 1),), (), "There is no column 'y'. There are: x, g, t."),
+    "no such column": ((Sums("y", 1.0, 0, 1),), (), "no column 'y'. There are: x, g, t."),
     "text": ((Sums("t", 1.0, 0, 1),), (), "must hold numbers or booleans"),
     "a grid": ((Sums("x", 3.0, 0, 1),), (), "must be a power of two"),
     "a fine grid": ((Sums("x", 2.0**-961, 0, 1),), (), "between 2^-960 and 2^960"),
