@@ -17,6 +17,7 @@ import json
 import os
 import queue
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -363,6 +364,20 @@ def report(modules: list[Module], mutants: list[Mutant], outcomes: list[Outcome]
     return bool(survivors or wrongly_listed)
 
 
+def unknown_names(modules: list[Module]) -> list[str]:
+    """Return the names that tools/mutants.toml includes or skips, and that no module defines."""
+    return [
+        f"{module.path} | {name}"
+        for module in modules
+        for name in (*module.include, *module.skip)
+        if not re.search(
+            rf"^\s*((def|class) )?{name.rsplit('.', 1)[-1]}\b",
+            (ROOT / "src/dpnoise" / module.file).read_text(),
+            re.MULTILINE,
+        )
+    ]
+
+
 def main() -> int:
     """Plant the errors; return the status of the program."""
     options = parse_arguments()
@@ -377,11 +392,13 @@ def main() -> int:
     missing_keys = [key for key in reasons if key[0] in paths and key not in keys]
     for key in missing_keys:
         print(f"Listed as equivalent, but no longer in the source: {' | '.join(key)}")
+    for name in (unknown := unknown_names(modules)):
+        print(f"Named in tools/mutants.toml, but not in the source: {name}")
     if options.list:
         for mutant in mutants:
             print(f"{mutant}{'  (equivalent)' if mutant.key in reasons else ''}")
         print(f"{len(mutants)} mutants, {len(keys & reasons.keys())} of them equivalent")
-        return int(bool(missing_keys))
+        return int(bool(missing_keys or unknown))
     planted = [mutant for mutant in mutants if options.recheck or mutant.key not in reasons]
     started = time.monotonic()
     outcomes = run_mutants(modules, choose_mutants(planted, options), options.workers)
@@ -389,7 +406,7 @@ def main() -> int:
     minutes, times = (time.monotonic() - started) / 60, os.times()
     processor = (times.children_user + times.children_system) / 60
     print(f"{len(outcomes)} mutants in {minutes:.1f} minutes, {processor:.1f} of processor time")
-    return int(bool(has_failed or missing_keys))
+    return int(bool(has_failed or missing_keys or unknown))
 
 
 if __name__ == "__main__":
