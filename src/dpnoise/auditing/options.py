@@ -76,11 +76,7 @@ class AuditOptions:
         by_rows = isinstance(self.neighbours, str) and self.neighbours == ROWS
         if self.data is not None and not by_rows:
             raise ArgumentError(
-<<<<<<< HEAD
-                "data must come with {neighbours}, which adds, removes or replaces one row.",
-=======
                 "data needs {neighbours}, which adds, removes or replaces one of its rows.",
->>>>>>> main
                 neighbours=ROWS,
             )
         # Attacks and pairs may be iterators, which can be read only once.
