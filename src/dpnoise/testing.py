@@ -58,8 +58,8 @@ def assert_private(
 def fixed_generator(key: bytes, *, cipher: str = AES, **options: Any) -> Generator:
     """Return a Generator that always draws the same noise for the same key.
 
-    Its first call expands `key` itself, in the layout of `dpnoise.core.entropy`; each further call
-    expands the BLAKE2b hash of the key before it. Scalar calls read the key stream too.
+    The first call uses `key`. Each further call uses the BLAKE2b hash of the previous key. Scalar
+    calls use a key each, too. `dpnoise.core.entropy` defines the key stream.
 
     Parameters
     ----------
@@ -111,21 +111,24 @@ class _FixedSource(EntropySource):
         self.key().stream().fill(words)
         return words.tobytes()[:count]
 
-    def two_words_each(self, variates: int) -> bytes:
-        """Return the first two words of each uniform of the next key's element 0."""
+    def scalar_words(self, variates: int) -> bytes:
+        """Return the words of a scalar release: the first of each uniform, then the second.
+
+        They are those of element 0 under the next key.
+        """
         first = self.random_bytes(8 * variates)
         return first + self._last.further_words(0, variates).tobytes()
 
-    def further_words(self, count: int, row: int) -> list[int]:
-        """Return further words of element 0 of the last key."""
-        words: list[int] = self._last.further_words(0, count, row).tolist()
+    def further_words(self, variates: int, row: int) -> list[int]:
+        """Return the word of each uniform of the last scalar draw after its first row + 1 words."""
+        words: list[int] = self._last.further_words(0, variates, row).tolist()
         return words
 
 
 class _FixedGenerator(Generator):
     """A Generator with a fixed source."""
 
-    source: "_FixedSource"  # type: ignore[misc] # An attribute of the instance, here only.
+    source: "_FixedSource"  # type: ignore[misc] # Here it belongs to the instance, not to the class.
 
     def __init__(self, key: bytes, cipher: str, **options: Any) -> None:
         super().__init__(**options)

@@ -427,7 +427,7 @@ def test_a_fixed_scalar_draw_is_element_0_of_its_key(cipher: str, variates: int)
     source = fixed_generator(secret, cipher=cipher).source
     first = b"".join(main_block(secret, cipher, block) for block in range(variates))
     second = further_words(secret, cipher, 0, 0, variates).tobytes()
-    assert source.two_words_each(variates) == first[: 8 * variates] + second
+    assert source.scalar_words(variates) == first[: 8 * variates] + second
     for row in (1, 2):
         expected = further_words(secret, cipher, 0, row * variates, variates)
         assert source.further_words(variates, row) == expected.tolist()
@@ -435,8 +435,8 @@ def test_a_fixed_scalar_draw_is_element_0_of_its_key(cipher: str, variates: int)
 
 def test_scalar_draws_of_the_system_are_fresh() -> None:
     """Two draws of 128 bits repeat with probability 2^-128."""
-    assert [len(SYSTEM.two_words_each(variates)) for variates in (1, 2, 4)] == [16, 32, 64]
-    assert SYSTEM.two_words_each(1) != SYSTEM.two_words_each(1)
+    assert [len(SYSTEM.scalar_words(variates)) for variates in (1, 2, 4)] == [16, 32, 64]
+    assert SYSTEM.scalar_words(1) != SYSTEM.scalar_words(1)
     assert SYSTEM.further_words(2, 1) != SYSTEM.further_words(2, 1)
 
 

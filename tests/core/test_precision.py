@@ -87,7 +87,7 @@ def test_the_reference_does_not_depend_on_the_users_precision() -> None:
     for precision in (2, USER_PRECISION, 2000):
         ctx.prec = precision
         cells = [
-            reference.grid_point(
+            reference.released_whole(
                 formula,
                 rows_from_key(Key(bytes(32)), i, np.full(form.variates, 2**40 + i, np.uint64)),
                 Fraction(1, 2**70),

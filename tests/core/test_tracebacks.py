@@ -104,11 +104,11 @@ def test_a_failure_inside_shows_no_secret(
         for module in (additive, exact, discrete, selection):
             monkeypatch.setattr(module, "check_rounding_mode", raise_planted)
     elif part == "the reference":
-        monkeypatch.setattr(reference, "grid_point", raise_planted)
+        monkeypatch.setattr(reference, "released_whole", raise_planted)
     else:
         for name in ("not_finite", "laplace_1", "gaussian_pairs", "exponential", "gumbel"):
             monkeypatch.setattr(kernel_table.first_stage, name, raise_planted)
-        for name in ("sum_all", "sum_squares", "count_cells"):
+        for name in ("count_and_sum", "sum_squares", "count_cells"):
             monkeypatch.setattr(kernel_table.sums, name, raise_planted)
     try:
         CALLS[call]()

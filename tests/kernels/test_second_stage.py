@@ -258,7 +258,7 @@ def exact_float(cell: int, grid: float) -> float:
 
 
 def value_of(value: float) -> Fraction:
-    return reference.dyadic(value)
+    return reference.exact_fraction(value)
 
 
 def bits_of(value: float) -> int:
@@ -551,7 +551,7 @@ def reference_cell(
     words = np.empty(n, dtype=np.uint64)
     key.stream(element * n).fill(words)
     rows = exact.rows_from_key(key, element, words)
-    return reference.grid_point(form.formulas[i % form.width], rows, value, scale, grid)
+    return reference.released_whole(form.formulas[i % form.width], rows, value, scale, grid)
 
 
 # The number of slots: one, which is too few here; the usual number; one for each place.

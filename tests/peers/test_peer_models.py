@@ -47,8 +47,8 @@ def test_the_table_has_the_outputs_of_arrays_of_every_size(name: str, size: int)
 
 def test_the_search_for_keys_explains_jax_on_this_machine_and_a_run_that_it_has_found() -> None:
     jax = pytest.importorskip("jax")
-    assert threefry.fits_jax(0.0, 1.0)
-    assert threefry.fits_jax(1000.0, 0.1)
+    assert threefry.bounds_hold_for_jax(0.0, 1.0)
+    assert threefry.bounds_hold_for_jax(1000.0, 0.1)
     key = jax.random.key(7)
     target = Target("one key", "gaussian", 1.0, lambda v, n: v + jax.random.normal(key, (n,)))
     event = KeySearch(path=(), seeds=range(2**10)).event(target, 0.0, 1.0, 100)

@@ -18,7 +18,7 @@ from dpnoise.statistics.publishing import rehearsal
 # Not results: sources of noise, and distributions, whose repr names their parameters.
 NOT_PRINTED = {dpnoise.Generator} | {
     kind
-    for kind in vars(dpnoise).values()
+    for kind in (getattr(dpnoise, name) for name in dpnoise.__all__)
     if inspect.isclass(kind) and issubclass(kind, dpnoise.Distribution)
 }
 HOSTILE = 'x\x1b[2J\n\u202e<b onclick="1">&'
@@ -56,6 +56,8 @@ def test_a_release_shows_its_number_margin_and_loss() -> None:
     assert str(MEAN) == "mean: 33,300 ± 3,600 (confidence 0.95, epsilon 1)"
     assert str(MEDIAN) == "median: 45,212, 38,104 to 52,001 (confidence 0.9, epsilon 0.5)"
     assert str(replace(MEDIAN, interval=None)) == "median: 45,212, no bound (epsilon 0.5)"
+    empty = replace(MEAN, no_information=True)
+    assert str(empty).startswith("mean: no information: too few rows for this epsilon (conf")
     assert str(BINS).splitlines() == [
         "         published  within  all within",
         "0 to 5          12     ± 3         ± 4",

@@ -57,7 +57,7 @@ def reference_cells(
         element_of_stream, member = divmod(element, width)
         rows = exact.rows_from_key(key, element_of_stream, words[element_of_stream])
         formula = FORMS[form].formulas[member]
-        points.append(reference.grid_point(formula, rows, value, scale, grid))
+        points.append(reference.released_whole(formula, rows, value, scale, grid))
     return points
 
 
@@ -409,4 +409,4 @@ def test_a_settled_cell_is_the_nearest_float() -> None:
 
 def test_the_reference_says_when_the_words_end() -> None:
     with pytest.raises(ValueError, match="words ended"):
-        reference.grid_point(reference.exponential, [[2**64 - 1]], Fraction(0), 1.0, 1.0)
+        reference.released_whole(reference.exponential, [[2**64 - 1]], Fraction(0), 1.0, 1.0)

@@ -126,8 +126,8 @@ class WorkRecorder:
                 monkeypatch.setitem(vars(form), name, kernel)
         monkeypatch.setattr(KeyStream, "fill", record_fill)
         monkeypatch.setattr(Key, "second_words", record_second_words)
-        reference_recorder = self.wrap("the reference", reference.grid_point)
-        monkeypatch.setattr(reference, "grid_point", reference_recorder)
+        reference_recorder = self.wrap("the reference", reference.released_whole)
+        monkeypatch.setattr(reference, "released_whole", reference_recorder)
 
     def wrap(self, name: str, function: Any) -> Callable[..., Any]:
         """Return a function that records its name and the sizes of its arguments."""
@@ -235,7 +235,7 @@ class LoudSource(EntropySource):
 
     __slots__ = ()
 
-    def two_words_each(self, variates: int) -> bytes:
+    def scalar_words(self, variates: int) -> bytes:
         """Return a uniform of almost all ones."""
         assert variates == 1
         return (2**64 - 8).to_bytes(8, "little") + os.urandom(8)

@@ -57,7 +57,9 @@ def test_every_changed_byte_is_seen(ledger: Ledger) -> None:
         changed = bytearray(content)
         changed[index] = byte ^ (1 << random.randrange(8))  # noqa: S311 - any of them is seen
         try:
-            assert chain.parse(bytes(changed), ledger.path).torn, "the end of the last line is gone"
+            assert chain.parse(bytes(changed), ledger.path).incomplete, (
+                "the end of the last line is gone"
+            )
             assert index == len(content) - 1
         except BudgetError as error:
             assert "damaged" in str(error)  # noqa: PT017 - one of two things happens
@@ -69,7 +71,7 @@ def test_a_file_cut_anywhere_is_a_shorter_ledger_or_has_a_torn_line(ledger: Ledg
     for size in range(len(lines[0]), len(content)):
         cut = chain.parse(content[:size], ledger.path)
         assert cut.heads == heads[: content[:size].count(b"\n")]
-        assert sum(map(len, lines[: len(cut.lines)])) + len(cut.torn) == size
+        assert sum(map(len, lines[: len(cut.lines)])) + len(cut.incomplete) == size
     for size in range(len(lines[0])):
         with pytest.raises(BudgetError, match="no complete line"):
             chain.parse(content[:size], ledger.path)
@@ -148,7 +150,7 @@ def test_lines_with_true_hashes_that_say_something_else_are_refused(tmp_path: Pa
     for i, entry in enumerate(wrong_entries):
         path = tmp_path / f"later {i}"
         chain.create(path, {**terms, "total": total})
-        with chain.append_lines(path) as (_, add):
+        with chain.open_to_append(path) as (_, add):
             add(entry)
         with pytest.raises(BudgetError, match=r"not a ledger|edited"):
             open_ledger(path)
@@ -353,7 +355,7 @@ def test_threads_wait_for_each_other_too(ledger: Ledger) -> None:
 def test_a_ledger_that_is_replaced_while_somebody_waits_is_spent_from_again(ledger: Ledger) -> None:
     copy = ledger.path.with_name("copy")
     shutil.copy(ledger.path, copy)
-    with chain.append_lines(ledger.path):
+    with chain.open_to_append(ledger.path):
         waiting = threading.Thread(target=ledger.spend, args=(EIGHTH,))
         waiting.start()
         copy.replace(ledger.path)

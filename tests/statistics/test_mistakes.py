@@ -183,6 +183,15 @@ MECHANISMS: dict[str, Mistake] = {
     "no value": (LAPLACE.release, "Write release(value)."),
     "a float": (lambda: DISCRETE.release(0.5), "got a float. For floats, use LaplaceMechanism."),
     "floats": (lambda: DISCRETE.release(np.ones(2)), "For floats, use LaplaceMechanism."),
+    "a bool": (lambda: DISCRETE.release(True), "got a bool: release int(value)."),  # noqa: FBT003
+    "no rho": (
+        lambda: dpnoise.GaussianMechanism.for_rho(sensitivity=1.0),
+        "Write for_rho(rho, sensitivity=...).",
+    ),
+    "no list of scores": (
+        lambda: dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0).select({"cork": SECRET}),
+        "scores must be a list of one or more numbers, got dict.",
+    ),
     "a large integer": (lambda: DISCRETE.release(2**63), "must be from -2^63 to 2^63 - 1."),
 }
 FRAMES: dict[str, Any] = {

@@ -32,7 +32,7 @@ from dpnoise.statistics import (
 )
 from dpnoise.statistics.bounds import ONE_ROW, Bounds, ContributionBounds, PersonChange, root_up
 from dpnoise.statistics.budget_split import Budget, Item, price_items
-from dpnoise.statistics.composition import GAUSSIAN, PURE, Cost, Curve, Loss, compose, float_up
+from dpnoise.statistics.composition import GAUSSIAN, PURE, Cost, DeltaCurve, Loss, compose, float_up
 from dpnoise.statistics.engines.checking import check_plan
 from dpnoise.statistics.plan import Cells, Edges, Grouping, PersonValue, Plan, Rows, Sums, Unit
 from dpnoise.statistics.results import WholeNoise, as_loss
@@ -884,7 +884,7 @@ def test_a_half_that_rounding_or_an_error_could_change_is_left_to_the_reference(
         noises[:], errors[:] = noise, error
 
     monkeypatch.setattr(kernel_table.first_stage, "exponential", kernel)
-    monkeypatch.setattr(reference, "grid_point", lambda *_: 77)
+    monkeypatch.setattr(reference, "released_whole", lambda *_: 77)
     mechanism = DiscreteLaplaceMechanism(epsilon=1.0, sensitivity=1.0)
     object.__setattr__(mechanism, "scale", 1 / 3)
     halves = mechanism._halves(2, fixed_generator(bytes(32)))
@@ -1038,17 +1038,17 @@ def test_a_loss_has_a_known_kind_and_a_positive_amount() -> None:
 
 def test_up_to_128_sums_of_losses_are_composed_exactly() -> None:
     """Of k equal epsilons there are k + 1 sums, and k that are powers of two have 2^k."""
-    assert len(Curve([Loss(PURE, 0.01)] * 127).sums or {}) == 128
-    assert len(Curve([Loss(PURE, 2.0**power) for power in range(7)]).sums or {}) == 128
-    assert Curve([Loss(PURE, 0.01)] * 128).sums is None
-    assert Curve([Loss(PURE, 2.0**power) for power in range(8)]).sums is None
+    assert len(DeltaCurve([Loss(PURE, 0.01)] * 127).ways_by_sum or {}) == 128
+    assert len(DeltaCurve([Loss(PURE, 2.0**power) for power in range(7)]).ways_by_sum or {}) == 128
+    assert DeltaCurve([Loss(PURE, 0.01)] * 128).ways_by_sum is None
+    assert DeltaCurve([Loss(PURE, 2.0**power) for power in range(8)]).ways_by_sum is None
 
 
 def test_losses_of_too_many_sums_suffice_from_their_cost_on() -> None:
-    curve = Curve([Loss(PURE, 0.01)] * 200)
+    curve = DeltaCurve([Loss(PURE, 0.01)] * 200)
     epsilon = curve.epsilon_at(1e-6)
-    assert curve.suffices(epsilon, 1e-6)
-    assert not curve.suffices(math.nextafter(epsilon, 0.0), 1e-6)
+    assert curve.is_private_at(epsilon, 1e-6)
+    assert not curve.is_private_at(math.nextafter(epsilon, 0.0), 1e-6)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
@@ -1064,12 +1064,12 @@ def test_one_pure_loss_costs_what_randomised_response_does(epsilon: float) -> No
 def test_losses_of_too_many_sums_cost_the_smallest_of_three_simple_bounds() -> None:
     """200 equal epsilons: by zCDP, by their sum, and with Gaussian noise by the sum of both."""
     many = [Loss(PURE, 2.0**-7)] * 200  # In all rho is 200 * 2^-15, which is below the sum, 1.56.
-    assert Curve(many).epsilon_at(1e-6) == composition.epsilon_of_zcdp(200 * 2.0**-15, 1e-6)
+    assert DeltaCurve(many).epsilon_at(1e-6) == composition.epsilon_of_zcdp(200 * 2.0**-15, 1e-6)
     few = [Loss(PURE, 2.0**-14)] * 200
-    assert Curve(few).epsilon_at(1e-300) == 200 * 2.0**-14  # At this delta zCDP gives 0.03.
+    assert DeltaCurve(few).epsilon_at(1e-300) == 200 * 2.0**-14  # At this delta zCDP gives 0.03.
     gaussian = Fraction(composition.epsilon_of_gaussian(0.5, 1e-6))
     for amount in (2.0**-14, 2.0**-60):  # The second is lost if the sum is rounded to nearest.
-        both = Curve([Loss(GAUSSIAN, 0.5), *[Loss(PURE, amount)] * 200]).epsilon_at(1e-6)
+        both = DeltaCurve([Loss(GAUSSIAN, 0.5), *[Loss(PURE, amount)] * 200]).epsilon_at(1e-6)
         total = gaussian + 200 * Fraction(amount)
         assert Fraction(math.nextafter(both, 0.0)) < total <= Fraction(both)
 
@@ -1121,8 +1121,10 @@ def test_a_delta_that_is_no_float_is_refused() -> None:
 
 
 def test_the_end_of_a_ball_is_rounded_up() -> None:
-    assert Fraction(composition._up(composition._ball(Fraction(1)) / 3)) > Fraction(1, 3)
-    assert composition._up(composition._ball(Fraction(3, 4))) >= 0.75
+    assert Fraction(composition._upper_float(composition._to_ball(Fraction(1)) / 3)) > Fraction(
+        1, 3
+    )
+    assert composition._upper_float(composition._to_ball(Fraction(3, 4))) >= 0.75
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
@@ -1244,12 +1246,12 @@ def test_a_mixed_budget_is_compared_with_the_epsilon_that_is_written(
     """One tenth is less than the float 0.1, and so is the sum of two parts of it."""
     compared: list[float] = []
 
-    class RecordingCurve(Curve):
-        def suffices(self, epsilon: float, delta: float) -> bool:
+    class RecordingCurve(DeltaCurve):
+        def is_private_at(self, epsilon: float, delta: float) -> bool:
             compared.append(epsilon)
-            return super().suffices(epsilon, delta)
+            return super().is_private_at(epsilon, delta)
 
-    monkeypatch.setattr(budget_split, "Curve", RecordingCurve)
+    monkeypatch.setattr(budget_split, "DeltaCurve", RecordingCurve)
     for weights in ([1, 2], [2, 5], [3, 4], [1, 6]):
         compared.clear()
         losses = budget_split.share([GAUSSIAN, PURE], weights, epsilon=epsilon, delta=1e-6)
@@ -1272,12 +1274,12 @@ def test_the_parts_of_a_mixed_budget_grow_as_far_as_they_fit(
         def __init__(self, losses: Any) -> None:
             self.pure = losses[1].amount
 
-        def suffices(self, *arguments: float) -> bool:
+        def is_private_at(self, *arguments: float) -> bool:
             calls.append(arguments)
             assert len(calls) < 100, "The search does not end."
             return bool(self.pure <= largest * 0.5)
 
-    monkeypatch.setattr(budget_split, "Curve", KnownCurve)
+    monkeypatch.setattr(budget_split, "DeltaCurve", KnownCurve)
     gaussian, pure = budget_split.share([GAUSSIAN, PURE], epsilon=1.0, delta=1e-6)
     assert largest * (1 - 2.0**-39) <= pure.amount / 0.5 <= largest
     rho = composition.gaussian_rho(0.5, 1e-6)

@@ -20,7 +20,7 @@ class SilentSource(EntropySource):
         """Fail the test."""
         pytest.fail("noise was drawn")
 
-    def two_words_each(self, _variates: int) -> bytes:
+    def scalar_words(self, _variates: int) -> bytes:
         """Fail the test."""
         pytest.fail("noise was drawn")
 

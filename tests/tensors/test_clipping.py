@@ -126,7 +126,7 @@ def test_the_kernels_have_the_norms_and_sums_of_the_processor_to_the_last_bit(
     gradients = [(torch.randn(2, *shape) * 3).to(kind) for shape in shapes]
     gradients[4] = gradients[4].mT.contiguous().mT  # Its rows are not contiguous.
     rows = [clipping._as_rows(each).to(device) for each in gradients]
-    tiles = clipping.tile_sums(gradients)
+    tiles = clipping.squared_tile_sums(gradients)
     device_tiles = triton_clipping.ordered_sums(rows, squares=True)
     assert torch.equal(device_tiles.cpu(), tiles)
     total = clipping.add_tiles(tiles)

@@ -77,7 +77,7 @@ def test_a_device_releases_what_the_reference_does(
     for i, value in enumerate(values.tolist()):
         element = i // width
         rows = exact.rows_from_key(key, element, words[element * n : (element + 1) * n])
-        cell = reference.grid_point(form.formulas[i % width], rows, value, scale, grid)
+        cell = reference.released_whole(form.formulas[i % width], rows, value, scale, grid)
         assert out[i] == exact.nearest_float(cell, grid)
 
 

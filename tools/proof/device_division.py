@@ -1,4 +1,4 @@
-"""Prove the error bound of the division on devices, `quotient_near_one` of triton_release.
+"""Prove the error bound of the division on devices, `divide_in_range` of triton_release.
 
 The function is read from its file, so Triton need not be installed. Triton's operations have three
 rules: the device's first guess of a reciprocal is a free variable with a hypothesis; a tensor
@@ -17,7 +17,7 @@ from proof.terms import around_0, interval, u
 from proof.translation import Translation, UntranslatableError
 
 _FILE: Final = Path(dpnoise.__file__).parent / "integrations" / "triton_release.py"
-_NAME: Final = "quotient_near_one"
+_NAME: Final = "divide_in_range"
 _INSTRUCTION: Final = "rcp.approx.ftz.f64 $0, $1;"
 _GUESS: Final = "1b-17"  # tests/tensors/test_reciprocal.py tries every number.
 # The relative error of a quotient, in u.

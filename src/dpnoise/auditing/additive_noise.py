@@ -454,7 +454,7 @@ def _best_pair(target: Target, tried: Sequence[Candidate], plan: AuditPlan) -> l
     for pair in dict.fromkeys([*pairs[: compared - 1], first]):
         releases = {value: target(value, plan.rechoosing_size // (2 * compared)) for value in pair}
         at_pair = [candidate for candidate in ranked if set(candidate.data) == set(pair)]
-        for candidate in at_pair[: TUNING.attacks_choosing_again]:
+        for candidate in at_pair[: TUNING.candidates_counted_again]:
             fresh = candidate.count_in(releases)
             counts = [a + b for a, b in zip(candidate.counts, fresh.counts, strict=True)]
             recounted.append(replace(candidate, counts=(counts[0], counts[1])))
@@ -468,11 +468,11 @@ def _learn_events(
 ) -> list[Candidate]:
     """Learn events from the releases only, without assuming that noise was added."""
     rows0, rows1 = (_as_rows(seen[value]) for value in pair)
-    cautious = replace(estimator, chance=TUNING.chance_of_many)
+    cautious = replace(estimator, chance=TUNING.chance_trials_of_many)
     learned = propose_events(rows0, rows1, ["its length", "y"], cautious)
     events = [
         (_adapt_to_numbers(proposal.event), pair[::-1] if proposal.swapped else pair)
-        for proposal in best_proposals(learned, TUNING.attacks_choosing_again)
+        for proposal in best_proposals(learned, TUNING.candidates_counted_again)
     ]
     # Whatever the noise, a target may release the value itself.
     events += [

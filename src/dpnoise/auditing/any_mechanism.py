@@ -294,14 +294,16 @@ def _choose_events(
 ) -> _ChosenEvents:
     """Screen pairs, learn events for the best, and compare these in a pilot."""
     estimator = BoundEstimator(
-        options.claim, sizes.final, 1 - options.confidence, TUNING.chance_of_many
+        options.claim, sizes.final, 1 - options.confidence, TUNING.chance_trials_of_many
     )
     best_pairs = _screen_pairs(source, pairs, sizes, estimator, options.progress)
     learned = _learn_scores(source, best_pairs, sizes.learning // 2, estimator, options)
     options.progress(0.4, "comparing the best events")
     clock = time.perf_counter()
     # Without a comparison to follow, the thresholds chosen here are final: so be more cautious.
-    chosen_by = estimator if sizes.comparing else replace(estimator, caution=TUNING.caution_of_best)
+    chosen_by = (
+        estimator if sizes.comparing else replace(estimator, caution=TUNING.discount_of_best)
+    )
     best, counts, trials = _run_pilot(source, learned, sizes, chosen_by)
     events = [(proposal.event, pair[::-1] if proposal.swapped else pair) for proposal, pair in best]
     if not events:
@@ -477,8 +479,8 @@ def _compare_events(
     differs.
     """
     optimistic = replace(estimator, caution=-1.0)
-    cautious = replace(estimator, caution=TUNING.caution_of_best)
-    most_cautious = replace(estimator, caution=TUNING.caution_of_safest)
+    cautious = replace(estimator, caution=TUNING.discount_of_best)
+    most_cautious = replace(estimator, caution=TUNING.discount_of_safest)
     events = [event for event, _ in proposed]
     first_counts = np.array([event.hits for event in events])
     low = recompute_expected_bounds(events, first_counts, sizes.tuning, cautious)

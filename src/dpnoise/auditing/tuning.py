@@ -2,7 +2,7 @@
 
 No parameter affects whether a certified bound is true: events are counted in fresh releases, and
 the limits of those counts are exact. The parameters affect how much an audit finds, and how long it
-takes. Where no experiment is named, a comment gives the trade-off.
+takes.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Tuning:
-    """How an audit splits its releases and its time."""
+    """Sizes, thresholds and shares that the search of an audit uses."""
 
     # Budgets. ----------------------------------------------------------------------------------
     # Default budget of releases for added noise: a few seconds for most libraries.
@@ -20,7 +20,8 @@ class Tuning:
     mechanism_budget: int = 2_000_000
     # The least budget leaves 250 releases of each value for the final count.
     least_budget: int = 1_000
-    # An audit searches for pairs if its budget is at least this multiple of the search's releases.
+    # An audit searches for pairs only if its budget is at least this many times what the search
+    # uses.
     least_budget_per_search: int = 30
     # The default budget grows by this factor at most, where the claim needs more.
     budget_growth: int = 16
@@ -50,19 +51,23 @@ class Tuning:
     # Choosing events of added noise. -----------------------------------------------------------
     # The scale that attacks assume for a claim of mu or rho, which does not imply a scale.
     default_scale: float = 1.0
-    # Attacks, each in one direction, that choose again. All of them share the same releases.
-    attacks_choosing_again: int = 3
+    # Best candidates of each pair that are counted again, in the same releases. Also the number of
+    # learned events that become candidates.
+    candidates_counted_again: int = 3
     # Pairs of values that are compared again; their releases are a fixed part of the budget.
     noise_pairs_compared: int = 3
 
     # How an expected bound discounts counts. ---------------------------------------------------
-    chance: float = 0.5  # Trials attributed to chance for an event that was fixed in advance.
+    chance_trials: float = (
+        0.5  # Trials attributed to chance for an event that was fixed in advance.
+    )
     # Trials attributed to chance for the best of many events, which is partly luck.
-    chance_of_many: float = 3.0
-    caution: float = 1.0  # Standard errors by which an estimate is discounted.
-    # The same for the event of a mechanism that will be counted: it was the best of many.
-    caution_of_best: float = 2.5
-    caution_of_safest: float = 5.0  # The same for the safe event that is counted next to it.
+    chance_trials_of_many: float = 3.0
+    discount: float = 1.0  # Standard errors by which an estimate is discounted.
+    # Standard errors for the event of a mechanism that will be counted: it was the best of many.
+    discount_of_best: float = 2.5
+    # Standard errors for the safe event that is counted next to it.
+    discount_of_safest: float = 5.0
 
     # Screening of pairs of data sets, and learning. --------------------------------------------
     # Pairs for which events are learned; they share the releases.
@@ -75,7 +80,7 @@ class Tuning:
     screening_events: int = 3
     # Most outputs of each data set for learning the events of one pair.
     learning_outputs: int = 500_000
-    # Outputs for learning on top of a quarter of a pair's share, as far as that share allows.
+    # Learning takes this many outputs plus a quarter of the pair's share, at most the share.
     learning_base_outputs: int = 100_000
     # Factor on these sizes where many outputs are equal, because equal ones are processed once.
     repeated_outputs_factor: int = 3
@@ -123,9 +128,11 @@ class Tuning:
     # Cells of a monotone ratio, and their range in log odds: the cells are fine in the tails.
     monotone_cells: int = 96
     monotone_log_odds: float = 4.2
-    free_cells: int = 16  # Cells of a free ratio: few, because each is estimated separately.
-    # A view with at most this many edges has two numbers: any ratio of it is monotone.
-    edges_of_two_numbers: int = 5
+    # Cells of a free ratio, which need not be monotone: few, because each is estimated separately.
+    free_cells: int = 16
+    # A view with at most this many edges has two distinct numbers. Its ratio is always monotone, so
+    # no free ratio is learned.
+    max_edges_of_binary_view: int = 5
     # Standard errors by which the log ratio of a free cell is shrunk towards 0.
     ratio_shrinkage: float = 1.0
     # Outputs are deduplicated if each occurs this often on average: else sorting does not pay.
@@ -137,7 +144,7 @@ class Tuning:
 
     # Sums of scores. ---------------------------------------------------------------------------
     parts_summed: int = 24  # Most parts of an output that may all enter a sum.
-    kinds_summed: int = 6  # Most scores in one sum over several kinds.
+    kinds_summed: int = 6  # Most scores in one sum of views of different kinds.
     # A score enters a sum if its means at the data sets differ by this many standard errors. There
     # is one sum for each of these thresholds.
     summed_standard_errors: tuple[float, ...] = (2.0, 5.0, 10.0)

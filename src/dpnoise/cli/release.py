@@ -99,7 +99,7 @@ def _publish(
     request: Request,
     source: Files | None,
     paths: list[Path],
-    page_size: int,
+    max_page_bytes: int,
     arguments: argparse.Namespace,
 ) -> None:
     """Publish a request, write the output files, and print the result."""
@@ -113,7 +113,7 @@ def _publish(
                 replace_when_complete(arguments.record, replace=arguments.force)
             )
             page = stack.enter_context(
-                replace_when_complete(arguments.html, replace=arguments.force, size=page_size)
+                replace_when_complete(arguments.html, replace=arguments.force, size=max_page_bytes)
             )
             sample = resources.files("dpnoise.cli").joinpath("people.csv")
             data = source or _Sample(stack.enter_context(resources.as_file(sample)))
@@ -125,9 +125,9 @@ def _publish(
                     data, request, progress=progress, ledger=arguments.ledger
                 )
                 if output is not None:
-                    output.write_bytes(_content(table, arguments.output.suffix))
+                    output.write_bytes(_encode_table(table, arguments.output.suffix))
             if record is not None:
-                record.write_bytes(_content(table, ".json"))
+                record.write_bytes(_encode_table(table, ".json"))
             if page is not None:
                 table.to_html(page, arguments.title)
             if plot is not None:
@@ -141,18 +141,18 @@ def _publish(
 def _rehearse(request: Request, arguments: argparse.Namespace) -> int:
     """Make all outputs with zeros for numbers and discard them, to detect errors early.
 
-    Return an upper bound on the size of the page in bytes.
+    Return an upper bound on the bytes of the HTML page, for which disk space is reserved.
     """
     zeros = publishing.rehearsal(request)
-    _content(zeros, ".json")
+    _encode_table(zeros, ".json")
     if arguments.output is not None:
-        _content(zeros, arguments.output.suffix)
+        _encode_table(zeros, arguments.output.suffix)
     if arguments.plot is not None:
         draw_bars(zeros, BytesIO(), arguments.plot.suffix)
     with redirect_stdout(StringIO()):
         _show(zeros, as_json=arguments.json)
     if arguments.html is None and arguments.title is not None:
-        raise ArgumentError("--title is that of a page: write one with --html page.html.")
+        raise ArgumentError("--title needs --html page.html: it is the title of the HTML page.")
     if arguments.html is None:
         return 0
     numbers = len(zeros.rows())
@@ -161,11 +161,12 @@ def _rehearse(request: Request, arguments: argparse.Namespace) -> int:
             f"--html shows {_MOST_ON_A_PAGE:,} numbers at most; these are {numbers:,}. "
             "Write them with --output table.csv."
         )
+    # Published numbers have more digits than zeros.
     return 2 * len(report.render_record(zeros.record(), arguments.title).encode("utf-8"))
 
 
-def _content(table: Table, suffix: str) -> bytes:
-    """Return the table as CSV or Parquet, or the record as JSON."""
+def _encode_table(table: Table, suffix: str) -> bytes:
+    """Return the table as CSV or Parquet. For any other suffix, return the record as JSON."""
     if suffix.lower() in {".parquet", ".pq"}:
         file = BytesIO()
         import_extra("pyarrow.parquet", "files").write_table(table.to_arrow(), file)
@@ -194,8 +195,8 @@ def _show(table: Table, *, as_json: bool) -> None:
     rich_table = terminal.format_table(titles, rows, console.width, folded=0)
     length = min(_BAR, console.width - terminal.table_width(rich_table))
     if length >= _SHORTEST_BAR:
-        for row, blocks in zip(rows, _blocks(bars, length), strict=True):
-            row[-1] = blocks
+        for row, text_bar in zip(rows, _text_bars(bars, length), strict=True):
+            row[-1] = text_bar
         rich_table = terminal.format_table(titles, rows, console.width, folded=0)
     rich_table.columns[-1].style = "cyan"
     terminal.print_table(console, rich_table)
@@ -219,8 +220,11 @@ def _show(table: Table, *, as_json: bool) -> None:
     )
 
 
-def _blocks(bars: list[LabelledNumber], length: int) -> list[str]:
-    """Return a bar for each number, relative to its query; a single number has no bar."""
+def _text_bars(bars: list[LabelledNumber], length: int) -> list[str]:
+    """Return a bar of characters for each number, relative to the largest number of its query.
+
+    A query with one number gets an empty bar.
+    """
     block = "█" if terminal.can_show("█") else "#"
     query_sizes: dict[str, list[float]] = {}
     for bar in bars:
@@ -231,7 +235,7 @@ def _blocks(bars: list[LabelledNumber], length: int) -> list[str]:
 
 
 def bars_of(table: Table) -> list[LabelledNumber]:
-    """Return a bar for each published number."""
+    """Return all published numbers with their labels."""
     has_columns, bars = len(table.request.columns()) > 1, []
     for published in table:
         column = published.column if has_columns else None
@@ -277,6 +281,7 @@ def draw_bars(table: Table, target: Path | BytesIO, suffix: str = "") -> None:
 
 
 def _draw_panel(axis: "Axes", query: str, panel: list[LabelledNumber], request: Request) -> None:
+    # All numbers of a query have a margin or an interval, or none has.
     errors = [span for bar in panel if (span := _span(bar.number)) is not None]
     bar_container = axis.barh(
         range(len(panel)),

@@ -317,13 +317,13 @@ class EntropySource:
         """Return a new key, for one bulk call."""
         return Key.fresh(cipher)
 
-    def two_words_each(self, variates: int) -> bytes:
+    def scalar_words(self, variates: int) -> bytes:
         """Return the words of a scalar release: the first of each uniform, then the second."""
         return system_bytes(16 * variates)
 
-    def further_words(self, count: int, row: int) -> list[int]:  # noqa: ARG002 - all are fresh
+    def further_words(self, variates: int, row: int) -> list[int]:  # noqa: ARG002 - all are fresh
         """Return the next word of each uniform of the last scalar draw."""
-        words: list[int] = np.frombuffer(self.random_bytes(8 * count), dtype=WORD).tolist()
+        words: list[int] = np.frombuffer(self.random_bytes(8 * variates), dtype=WORD).tolist()
         return words
 
     def __repr__(self) -> str:

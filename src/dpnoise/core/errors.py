@@ -259,9 +259,8 @@ def unknown_name_error(what: str, name: str, known: Collection[str]) -> Argument
 
 def suggest_names(name: str, known: Collection[str]) -> str:
     """Return a sentence with the known names that are most similar, or with all of them."""
-    near = get_close_matches(name, known, n=3)
-    if near:
-        return f"Did you mean {' or '.join(near)}?"
+    if suggestion := did_you_mean(name, known):
+        return suggestion
     if len(known) <= _MAX_LISTED:
         return f"Known: {', '.join(known)}."
     nearest = get_close_matches(name, known, n=5, cutoff=0.0)
@@ -367,7 +366,9 @@ def _explain_wrong_call(function: Callable[..., object], error: BaseException) -
     if type(error) is not TypeError or traceback is None or traceback.tb_next is not None:
         return  # The function was called, and the error is from its body.
     parameters = [
-        known for known in inspect.signature(function).parameters.values() if known.name != "self"
+        known
+        for known in inspect.signature(function).parameters.values()
+        if known.name not in {"self", "cls"}
     ]
     required = ", ".join(
         f"{known.name}=..." if known.kind is known.KEYWORD_ONLY else known.name

@@ -5,7 +5,7 @@ and more precision shrink the ball until only one grid point remains. This modul
 kernels; every backend must equal it to the last bit.
 
 flint's precision is one setting of the whole process and belongs to the user. So every operation
-here sets its precision and restores it: see `Ball`.
+on a `Ball` sets its precision and restores it.
 """
 
 import operator
@@ -50,7 +50,8 @@ def _binary(operation: Callable[[arb, arb], arb]) -> Callable[["Ball", "Ball | a
 class Ball:
     """A real number enclosed by Arb, with the precision of operations on it.
 
-    The precision is rounded up to whole words, so that few precisions occur and `_at` caches them.
+    The precision is rounded up to whole words, so that few precisions occur, which
+    `_at_precision` caches.
     """
 
     __slots__ = ("bits", "enclosure")
@@ -83,7 +84,7 @@ def _half_a_digit(length: int) -> arb:
 class Digits(NamedTuple):
     """The first binary digits of a uniform: value <= U * 2^length <= value + 1.
 
-    `bits` is the precision of operations on them; None means flint's current precision.
+    `bits` is the precision of operations on them. Only tests use None, flint's current precision.
     """
 
     value: int
@@ -126,7 +127,7 @@ def laplace_1(u: Sequence[Digits]) -> Ball | arb:
 
 
 def gaussian_2(u: Sequence[Digits]) -> Ball | arb:
-    """sqrt(2) sqrt(-log V) cos(pi U), the two roots taken as one."""
+    """sqrt(-2 log V) cos(pi U)."""
     return (2 * minus_log_v(u[0])).nonnegative_part().sqrt() * cosine(u[1])
 
 
@@ -157,8 +158,11 @@ def gumbel(u: Sequence[Digits]) -> Ball | arb:
     return -minus_log_v(u[0]).log()
 
 
-def dyadic(number: float | Fraction) -> Fraction:
-    """Return a number as a fraction; floats are decoded from their bits, subnormals included."""
+def exact_fraction(number: float | Fraction) -> Fraction:
+    """Return the exact value of a number as a fraction.
+
+    Floats are decoded from their bits, because some processors flush subnormals to zero.
+    """
     if not isinstance(number, float):
         return number if isinstance(number, Fraction) else Fraction(number)
     (bits,) = unpack("<q", pack("<d", number))
@@ -172,8 +176,8 @@ def dyadic(number: float | Fraction) -> Fraction:
 
 
 def ball_of(number: float | Fraction) -> arb:
-    """Return a dyadic number as a ball of radius zero."""
-    fraction = dyadic(number)
+    """Return a number whose denominator is a power of two as a ball of radius zero."""
+    fraction = exact_fraction(number)
     power = fraction.denominator.bit_length() - 1
     if fraction.denominator != 1 << power:
         raise ValueError("The denominator must be a power of two.")
@@ -195,34 +199,34 @@ def enclosures(
             Digits(old.value << WORD_BITS | int(word), length, length + _GUARD_BITS + extra_bits)
             for old, word in zip(digits, row, strict=True)
         ]
-        yield formula(digits).enclosure
+        yield formula(digits).enclosure  # It is a Ball, because these digits have `bits`.
 
 
-def grid_point(
+def released_whole(
     formula: Formula,
     words: Iterable[Sequence[int]],
     value: float | Fraction,
     scale: float,
     grid: float,
 ) -> int:
-    """Return floor((value + scale * Z) / grid + 1/2), exactly.
+    """Return the exact release divided by the grid: floor((value + scale * Z) / grid + 1/2).
 
     Parameters
     ----------
     formula
         The formula of Z.
     words
-        Rows of words, one word for each uniform: first their first 64 digits, then the next 64.
+        Rows of words. Row k, from 0, has the binary digits 64 k + 1 to 64 k + 64 of each uniform.
     value, scale, grid
         As in the mechanisms; grid is a power of two.
     """
-    unit = dyadic(grid)
-    fractions = [dyadic(number) / unit for number in (value, scale)]
+    unit = exact_fraction(grid)
+    fractions = [exact_fraction(number) / unit for number in (value, scale)]
     quotient, ratio = (ball_of(fraction) for fraction in fractions)
     extra_bits = sum(int(fraction).bit_length() for fraction in fractions)
     for Z in enclosures(formula, words, extra_bits):
         y = quotient + ratio * Ball(Z, 2 * (extra_bits + Z.bits()) + _GUARD_BITS)
-        cell = (y + _HALF).floor().enclosure.unique_fmpz()
-        if cell is not None:
-            return int(cell)
-    raise ValueError("The words ended before the cell was certain.")
+        whole = (y + _HALF).floor().enclosure.unique_fmpz()
+        if whole is not None:
+            return int(whole)
+    raise ValueError("The words ended before the rounding was certain.")

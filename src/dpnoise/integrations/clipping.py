@@ -10,10 +10,11 @@ the last bit on the processor and on a device, in every batch. Its error does no
 model.
 
 Ghost clipping computes the same norms and sums for one layer at a time. Opacus computes norms from
-products of activations, and the sum of clipped gradients in a second backward pass. Both use the
-model's format, in which no rigorous bound on rounding is small. Here a single backward pass keeps
-each layer's input and the gradient of its output. From these we compute the per-sample gradients of
-a layer twice, in spans of samples: once for the norms, and once for the clipped sums.
+products of activations, and the sum of clipped gradients in a second backward pass. It computes
+both in the model's format, for which no small bound on rounding errors is proved. Here a single
+backward pass keeps each layer's input and the gradient of its output. From these we compute the
+per-sample gradients of a layer twice, in spans of samples: once for the norms, and once for the
+clipped sums.
 """
 
 import math
@@ -79,22 +80,24 @@ def squared_norms(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
 
     Row i of all tensors together is the gradient of sample i.
     """
-    return add_tiles(tile_sums(gradients))
+    return add_tiles(squared_tile_sums(gradients))
 
 
-def tile_sums(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+def squared_tile_sums(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the sum of squares of each tile, with a row for each sample."""
     flat = [_as_rows(tensor) for tensor in gradients]
     groups = indices_by_device(flat)
-    sums = [_ordered_sums([flat[index] for index in group], squares=True) for group in groups]
+    sums = [
+        _tile_sums_on_device([flat[index] for index in group], squares=True) for group in groups
+    ]
     return torch.cat([part.to(flat[0].device) for part in sums], dim=1)
 
 
 def add_tiles(*tensors: torch.Tensor) -> torch.Tensor:
-    """Return the total of each row of all tensors, added in tiles."""
+    """Join the tensors by row, and add each row in tiles until one sum is left."""
     sums = torch.cat([tensor.to(tensors[0].device) for tensor in tensors], dim=1)
     while sums.shape[1] > 1:
-        sums = _ordered_sums([sums.contiguous()], squares=False)
+        sums = _tile_sums_on_device([sums.contiguous()], squares=False)
     return sums.sum(1)
 
 
@@ -140,20 +143,20 @@ def _as_rows(gradients: torch.Tensor) -> torch.Tensor:
     return rows.contiguous()
 
 
-def _ordered_sums(parts: list[torch.Tensor], *, squares: bool) -> torch.Tensor:
+def _tile_sums_on_device(parts: list[torch.Tensor], *, squares: bool) -> torch.Tensor:
     """Return the sums, or the sums of squares, of tiles. All rows are on one device."""
     if parts[0].is_cuda:
         _, kernels = import_kernels()
         sums: torch.Tensor = kernels.ordered_sums(parts, squares=squares)
         return sums
     by_part = [
-        torch.cat([_sum_tiles(block, squares=squares) for block in _split_rows(part)])
+        torch.cat([_tile_sums_of_rows(block, squares=squares) for block in _split_rows(part)])
         for part in parts
     ]
     return torch.cat(by_part, dim=1)
 
 
-def _sum_tiles(rows: torch.Tensor, *, squares: bool) -> torch.Tensor:
+def _tile_sums_of_rows(rows: torch.Tensor, *, squares: bool) -> torch.Tensor:
     """Return the sums, or the sums of squares, of the tiles of each row."""
     samples, numbers = rows.shape
     # Adding zeros changes nothing, so a short row is padded only to a power of two.
@@ -170,13 +173,13 @@ def _sum_tiles(rows: torch.Tensor, *, squares: bool) -> torch.Tensor:
     return sums[..., 0]
 
 
-def _clipped_sum(flat: torch.Tensor, multipliers: torch.Tensor) -> torch.Tensor:
-    """Return the sum of the rows times their multipliers, with each product truncated."""
+def _clipped_sum(flat: torch.Tensor, factors_per_step: torch.Tensor) -> torch.Tensor:
+    """Multiply each row by its factor over the step, truncate, and return the sum of the rows."""
     total = flat.new_zeros(flat.shape[1], dtype=torch.float64)
     first = 0
     for part in _split_rows(flat):
-        # The product is float64, because `multipliers` is.
-        total += (part * multipliers[first : first + len(part), None]).trunc_().sum(0)
+        # The product is float64, because `factors_per_step` is.
+        total += (part * factors_per_step[first : first + len(part), None]).trunc_().sum(0)
         first += len(part)
     return total
 
@@ -193,7 +196,7 @@ GradientFunction = Callable[[int, int], Mapping[str, "torch.Tensor"]]
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A trainable layer, with a function that computes its gradients for each use."""
+    """A trainable layer. `uses` has a gradient function for each call in the forward pass."""
 
     module: torch.nn.Module
     samples: int
@@ -201,7 +204,7 @@ class Layer:
 
     @cached_property
     def parameters(self) -> dict[str, torch.nn.Parameter]:
-        """The trainable parameters by name, as the optimizer has them after the backward pass."""
+        """The trainable parameters by name; after the backward pass, those of the optimizer."""
         return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
 
     def sample_spans(self) -> Iterator[tuple[int, int]]:
@@ -228,7 +231,7 @@ def layer_tile_sums(layers: list[Layer]) -> list[torch.Tensor]:
     """Return the sum of squares of each tile of the gradients, for each layer."""
     with _use_deterministic_algorithms():
         return [
-            torch.cat([tile_sums(layer.gradients(*span)) for span in layer.sample_spans()])
+            torch.cat([squared_tile_sums(layer.gradients(*span)) for span in layer.sample_spans()])
             if layer.samples
             else torch.zeros((0, 1), dtype=torch.float64)
             for layer in layers
@@ -236,22 +239,22 @@ def layer_tile_sums(layers: list[Layer]) -> list[torch.Tensor]:
 
 
 def clipped_layer_sums(
-    layers: list[Layer], tiles: list[torch.Tensor], factor: torch.Tensor, bound: float
+    layers: list[Layer], expected_tile_sums: list[torch.Tensor], factor: torch.Tensor, bound: float
 ) -> dict[torch.nn.Parameter, torch.Tensor]:
     """Return the exact sums of the clipped gradients of each parameter.
 
-    Gradients are computed again. A clipped sum has its bound only if they equal those of the norms,
-    so both are compared.
+    Gradients are computed a second time. The bound holds only if they equal the first ones, so
+    their sums of squares are compared with `expected_tile_sums`.
     """
     sums: dict[torch.nn.Parameter, torch.Tensor] = {}
     differences = torch.zeros((), dtype=torch.int64)
     with _use_deterministic_algorithms():
-        for layer, before in zip(layers, tiles, strict=True):
+        for layer, before in zip(layers, expected_tile_sums, strict=True):
             for p in layer.parameters.values():
                 sums[p] = torch.zeros(p.shape, dtype=torch.float64, device=p.device)
             for first, last in layer.sample_spans():
                 gradients = layer.gradients(first, last)
-                repeated = tile_sums(gradients)
+                repeated = squared_tile_sums(gradients)
                 is_different = repeated != before[first:last]
                 differences = differences.to(repeated.device) + is_different.sum()
                 parts = clipped_sums(gradients, factor[first:last], bound)

@@ -112,11 +112,12 @@ class _DeviceRelease:
         memory = self._memory(blocks, elements)
         try:
             sizes = [_PARAMETERS, 2 + elements, blocks]
-            parameters, places, listed, rows = memory.split([*sizes, memory.numel() - sum(sizes)])
-            self._first_stage(parameters, places, listed)
-            arguments = (listed, blocks, self.out, numbers, places, places[2:], elements)
+            sizes.append(memory.numel() - sum(sizes))
+            parameters, counts, open_blocks, rows = memory.split(sizes)
+            self._first_stage(parameters, counts, open_blocks)
+            arguments = (open_blocks, blocks, self.out, numbers, counts, counts[2:], elements)
             launch(triton_release.list_elements, blocks, *arguments, WIDTH=width)
-            host_rows = self._fetch_rows(parameters, places, rows)
+            host_rows = self._fetch_rows(parameters, counts, rows)
             if host_rows[0, 0] > blocks or host_rows[1, 0] > elements:
                 self._check_finite()
                 for batch in self._open_elements().split(_SETTLE_BATCH):
@@ -162,13 +163,13 @@ class _DeviceRelease:
             ratio=self.scale * (1.0 / self.grid),
             grid=self.grid,
             inverse_grid=1.0 / self.grid,
-            whole=2.0**53 * self.grid,
+            rounding_limit=2.0**53 * self.grid,
             least=least,
             most=most,
         )
 
     def _first_stage(
-        self, parameters: torch.Tensor, counter: torch.Tensor, listed: torch.Tensor
+        self, parameters: torch.Tensor, counter: torch.Tensor, open_blocks: torch.Tensor
     ) -> None:
         """Fill `out`, and count and list the blocks with open numbers."""
         whole, rest = divmod(self.values.numel(), BLOCK_NUMBERS)
@@ -180,7 +181,7 @@ class _DeviceRelease:
                     blocks,
                     *(part[first * BLOCK_NUMBERS :] for part in (self.values, self.out)),
                     *(rows[row], rows[row].view(torch.float64)),
-                    *(counter, listed, listed.numel()),
+                    *(counter, open_blocks, open_blocks.numel()),
                     pairs=self.form.width > 1,
                     clip=self.bounds is not None,
                     ragged=row == 1,
@@ -193,7 +194,7 @@ class _DeviceRelease:
         """Return on the host the data to settle elements, one row for each."""
         count, tensors = elements.numel(), (self.values, self.out, parameters)
         arguments = (elements, count, *tensors, self.values.numel(), rows)
-        launch(triton_release.fetch, count, *arguments, WIDTH=self.form.width)
+        launch(triton_release.write_element_rows, count, *arguments, WIDTH=self.form.width)
         host_rows: Integers = rows.to("cpu", copy=True).view(-1, self._row_words).numpy()
         return host_rows
 
@@ -210,7 +211,7 @@ class _DeviceRelease:
     def _settle(self, rows: Integers) -> None:
         """Decide the open numbers of these elements; the other numbers do not change."""
         width, n = self.form.width, self.form.variates
-        places = rows[:, 0]
+        elements = rows[:, 0]
         words, further, values, results = (
             np.ascontiguousarray(rows[:, 1 + i * width : 1 + (i + 1) * width]) for i in range(4)
         )
@@ -227,7 +228,7 @@ class _DeviceRelease:
                 out[i] = reference_release(
                     self.form,
                     self.key,
-                    int(places[slot]),
+                    int(elements[slot]),
                     i % width,
                     flat_words[slot * n : (slot + 1) * n],
                     (float(inputs[i]), self.scale, self.grid),
@@ -235,7 +236,7 @@ class _DeviceRelease:
         if self.bounds is not None:
             # Faster than np.clip for a few numbers, because that checks its arguments.
             np.minimum(np.maximum(out, self.bounds[0], out=out), self.bounds[1], out=out)
-        indices = (places[:, None] * width + np.arange(width)).reshape(-1)
+        indices = (elements[:, None] * width + np.arange(width)).reshape(-1)
         inside = indices < self.values.numel()
         self._write(torch.from_numpy(indices[inside]), tensor_of(out[inside], self.out.dtype))
 

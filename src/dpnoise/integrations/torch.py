@@ -135,10 +135,14 @@ def _release_on_device(
 
 
 def _bfloat16_bounds(task: TensorTask) -> tuple[float, float]:
+    """Return the smallest and the largest bfloat16 within the bounds."""
     single = task.bounds(np.dtype(np.float32)) or (-math.inf, math.inf)
     least, most = -_bfloat16_at_most(-single[0]), _bfloat16_at_most(single[1])
     if least > most:
-        reject("lower", single[0], f"leave a bfloat16 up to upper={single[1]}")
+        reject(
+            "lower", single[0], f"be so far below upper={single[1]} that a bfloat16 lies between"
+        )
+    # Adding 0.0 turns -0.0 into 0.0.
     return 0.0 + least, 0.0 + most
 
 
@@ -177,7 +181,7 @@ class TensorDrawOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Generator:
-    """Draws noise into tensors. Each number is made of n uniforms of a secure generator, n = 4.
+    """Draws noise into tensors. Each number is computed from n secure uniforms, 4 by default.
 
     Every call draws a fresh 256-bit key from the operating system. On a CUDA device, one kernel
     computes the key stream of ChaCha20 and the noise, in registers. On the processor,
@@ -290,7 +294,10 @@ class Generator:
         if out.dtype not in DIGITS or dtype not in {None, out.dtype}:
             raise ArgumentTypeError(f"out must have dtype {dtype or 'float'}, got {out.dtype}.")
         if not out.is_contiguous() or out.is_neg():
-            raise ArgumentError("out must be contiguous: give out.contiguous().")
+            raise ArgumentError(
+                "out must be contiguous and not a negated view: "
+                "give out.resolve_neg().contiguous()."
+            )
         if size is not None and tuple(out.shape) != (size if isinstance(size, tuple) else (size,)):
             reject("size", size, f"be the shape of out, {tuple(out.shape)}")
         return out

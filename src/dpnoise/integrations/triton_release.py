@@ -17,7 +17,7 @@ from dpnoise.integrations.triton_stream import (
     LEAST,
     MOST,
     RATIO,
-    WHOLE,
+    ROUNDING_LIMIT,
     eight,
     further_words_of,
     tile_of,
@@ -33,7 +33,7 @@ ROUND = tl.constexpr(certified.ROUND)
 ROUND_V = tl.constexpr(certified.ROUND_V)
 # As in kernels/certified.py and kernels/first_stage.py, which explain them.
 LAST_ROUNDINGS = tl.constexpr(2.0**-51)
-RECIPROCAL = tl.constexpr(2046 << 52)
+TWICE_BITS_OF_ONE = tl.constexpr(2046 << 52)
 LOW_63_BITS = tl.constexpr(2**63 - 1)
 LOW_62_BITS = tl.constexpr(2**62 - 1)
 SIGN_BIT = tl.constexpr(-(2**63))
@@ -54,7 +54,7 @@ def log(x):
     bits = x.to(tl.int64, bitcast=True)
     e = (bits - SQRT_HALF_BITS) >> 52
     f = (bits - (e << 52)).to(tl.float64, bitcast=True)
-    s = quotient_near_one(f - 1.0, f + 1.0)
+    s = divide_in_range(f - 1.0, f + 1.0)
     t = s * s
     q = step(tl.full(t.shape, L7, tl.float64), t, L6)
     q = step(step(step(step(step(step(q, t, L5), t, L4), t, L3), t, L2), t, L1), t, L0)
@@ -80,13 +80,14 @@ if INTERPRETED:
 
     @triton.jit
     def rint(x):
-        """Round to the nearest integer, ties to even: from 2^52 on all floats are integers."""
+        """Round to the nearest integer, ties to even."""
         size = tl.abs(x)
+        # From 2^52 on all floats are integers, so adding 2^52 rounds to an integer.
         rounded = tl.where(size < NO_FRACTIONS, (size + NO_FRACTIONS) - NO_FRACTIONS, size)
         return tl.where(x < 0.0, -rounded, rounded)
 
     @triton.jit
-    def quotient_near_one(a, b):
+    def divide_in_range(a, b):
         """Return a / b for |a| <= 1 and 1 <= b <= 3."""
         return a / b
 
@@ -98,8 +99,8 @@ else:
         return libdevice.rint(x)
 
     @triton.jit
-    def quotient_near_one(a, b):
-        """Return a / b for |a| <= 1 and 1 <= b <= 3, within u (1 + 2^-50) of itself.
+    def divide_in_range(a, b):
+        """Return a / b for |a| <= 1 and 1 <= b <= 3, with a relative error up to u (1 + 2^-50).
 
         These are the steps of the compiler's division, without its branch for very large or very
         small numbers. Each step squares the error. The last one uses the exact remainder
@@ -121,8 +122,9 @@ else:
 
 @triton.jit
 def reciprocal_bound(x):
-    twice_one = tl.full(x.shape, RECIPROCAL, tl.int64)
-    return (twice_one - x.to(tl.int64, bitcast=True)).to(tl.float64, bitcast=True)
+    """Return an upper bound on 1/x, as in kernels/certified.py."""
+    twice_bits_of_one = tl.full(x.shape, TWICE_BITS_OF_ONE, tl.int64)
+    return (twice_bits_of_one - x.to(tl.int64, bitcast=True)).to(tl.float64, bitcast=True)
 
 
 @triton.jit
@@ -133,6 +135,7 @@ def magnitude_of(word, low_bits: tl.constexpr):
 
 @triton.jit
 def laplace_1(word):
+    """Return a Laplace number, and a bound on its error."""
     V = magnitude_of(~word, LOW_63_BITS) * 2.0**-63
     E = 0.0 - log(V)
     rounding = step(E, tl.full(E.shape, ROUND, tl.float64), ROUND_V)
@@ -142,19 +145,20 @@ def laplace_1(word):
 
 @triton.jit
 def gaussian_pair(v, u):
+    """Return two Gaussian numbers, and a bound on the error of either."""
     V = (~v).to(tl.float64) * 2.0**-64
     R = tl.sqrt(log(V) * -2.0 + 0.0)
-    unseen = tl.fma(
+    unseen_bits_error = tl.fma(
         tl.full(R.shape, 2.0 * ROUND_V, tl.float64),
         reciprocal_bound(R),
         2.0**-63 * reciprocal_bound(V * R),
     )
-    left = magnitude_of(~u, LOW_62_BITS) * 2.0**-63
-    turned = magnitude_of(u, LOW_62_BITS) * 2.0**-63
+    cosine_angle = magnitude_of(~u, LOW_62_BITS) * 2.0**-63
+    sine_angle = magnitude_of(u, LOW_62_BITS) * 2.0**-63
     return (
-        with_sign_of(u, R * sinpi(left)),
-        with_sign_of(u << 1, R * sinpi(turned)),
-        tl.fma(tl.full(R.shape, ROUND + 2.0**-61, tl.float64), R, unseen),
+        with_sign_of(u, R * sinpi(cosine_angle)),
+        with_sign_of(u << 1, R * sinpi(sine_angle)),
+        tl.fma(tl.full(R.shape, ROUND + 2.0**-61, tl.float64), R, unseen_bits_error),
     )
 
 
@@ -165,20 +169,24 @@ def gaussian_pair(v, u):
 def certain_point(value, z, error, floats):
     """Return the grid point of value + scale * Z, and whether it is certain."""
     ratio, grid = tl.load(floats + RATIO), tl.load(floats + GRID)
-    inside = tl.where(tl.abs(value) < tl.load(floats + WHOLE), value, 0.0)
+    # From this limit on, every float is a multiple of the grid.
+    inside = tl.where(tl.abs(value) < tl.load(floats + ROUNDING_LIMIT), value, 0.0)
     quotient = inside * tl.load(floats + INVERSE_GRID)
-    whole = rint(quotient)
+    value_whole = rint(quotient)
     ratios, grids = tl.zeros_like(z) + ratio, tl.zeros_like(z) + grid
-    y = tl.fma(ratios, z, quotient - whole)
-    cell = rint(y)
+    y = tl.fma(ratios, z, quotient - value_whole)
+    noise_whole = rint(y)
     bound = step(error, ratios, LAST_ROUNDINGS)
-    certain = tl.abs(y - cell) + bound < 0.5
-    return tl.fma(cell, grids, tl.fma(whole, grids, value - inside)), certain
+    certain = tl.abs(y - noise_whole) + bound < 0.5
+    return tl.fma(noise_whole, grids, tl.fma(value_whole, grids, value - inside)), certain
 
 
 @triton.jit
 def nearest(x, digits: tl.constexpr, emin: tl.constexpr):
-    """Return the nearest number of a format without overflow, as in kernels/formats.py."""
+    """Round x to `digits` significant bits, as in kernels/formats.py.
+
+    Below 2^emin the spacing stays the same. The exponent has no upper limit.
+    """
     exponent = ((x.to(tl.int64, bitcast=True) >> 52) & 0x7FF) - 1023
     exponent = tl.minimum(tl.maximum(exponent, emin), 2 - emin)
     shift = 1.5 * ((exponent + (1023 + 53 - digits)) << 52).to(tl.float64, bitcast=True)
@@ -215,10 +223,11 @@ def release_number(value, z, error, floats, kind: tl.constexpr, clip: tl.constex
 
 
 @triton.jit
-def list_open(some_open, block, counter, places, capacity):
-    """Write the blocks with an open number to `places`, up to its capacity."""
+def list_open(some_open, block, counter, blocks, capacity):
+    """Write the indices of the blocks with an open number to `blocks`, up to its capacity."""
+    # Each block has a pointer to the counter, so atomic_add returns a slot for each block.
     slot = tl.atomic_add(counter + block * 0, 1, mask=some_open)
-    tl.store(places + slot, block, mask=some_open & (slot < capacity))
+    tl.store(blocks + slot, block, mask=some_open & (slot < capacity))
 
 
 # The eight numbers are unrolled, because Triton cannot keep a list of values in registers.
@@ -229,7 +238,7 @@ def release(
     parameters,
     floats,
     counter,
-    places,
+    open_blocks,
     capacity,
     pairs: tl.constexpr,
     clip: tl.constexpr,
@@ -238,10 +247,10 @@ def release(
 ):
     """Release almost all numbers, with Gaussian noise in pairs or Laplace noise from one uniform.
 
-    COUNT is the number of whole blocks, whose numbers a device can load several at a time. If
-    `ragged`, it is the count of numbers in a single block. A number that is not certain, or not
-    finite, is NaN in `out`. Its block is counted in `counter` and listed in `places`, up to its
-    capacity.
+    COUNT is the number of full blocks of eight numbers, which a device can load several at a time.
+    If `ragged`, the launch has one partial block, and COUNT is the number of its values. A program
+    handles BLOCK blocks. A number that is not certain, or not finite, is NaN in `out`. Its block is
+    counted in `counter` and listed in `open_blocks`, up to its capacity.
     """
     block = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     count = tl.load(parameters + COUNT)
@@ -288,7 +297,7 @@ def release(
         y7, c7 = release_number(x7, z7, e7, floats, kind, clip)
     tl.store(out + at, tile_of(y0, y1, y2, y3, y4, y5, y6, y7, BLOCK), mask=here)
     certain = c0 & c1 & c2 & c3 & c4 & c5 & c6 & c7
-    list_open(~certain & some_here, block + first, counter, places, capacity)
+    list_open(~certain & some_here, block + first, counter, open_blocks, capacity)
 
 
 # Data for the host to settle the elements that the first stage left open -------------------------
@@ -301,7 +310,7 @@ def release(
 @triton.jit
 def list_elements(
     blocks,
-    listed,
+    list_length,
     out,
     count,
     counter,
@@ -312,41 +321,50 @@ def list_elements(
 ):
     """List the open elements of the listed blocks, up to the capacity, and count them.
 
-    `counter` has the number of open blocks, then the number of open elements. Blocks that follow
-    the open ones in the list are read too, but none of their elements is listed.
+    `counter` has the number of open blocks, then the number of open elements. The list of blocks
+    has a fixed length. Its entries after the open blocks are placeholders: they are read too, but
+    none of their elements is listed.
     """
     slot = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    here = slot < listed
-    taken = slot < tl.load(counter)
+    here = slot < list_length
+    is_open_block = slot < tl.load(counter)
     block = tl.load(blocks + slot, mask=here, other=0)
     column = tl.arange(0, 8)[None, :]
     at = block[:, None] * 8 + column
     inside = here[:, None] & (at < count)
     number = tl.load(out + at, mask=inside, other=0.0)
-    is_open = (~(tl.abs(number) <= float("inf")) & inside & taken[:, None]).to(tl.int32)
+    is_open = (~(tl.abs(number) <= float("inf")) & inside & is_open_block[:, None]).to(tl.int32)
     by_element = tl.max(tl.reshape(is_open, (BLOCK, 8 // WIDTH, WIDTH)), axis=2) > 0
     element = block[:, None] * (8 // WIDTH) + tl.arange(0, 8 // WIDTH)[None, :]
-    place = tl.atomic_add(counter + 1 + element * 0, 1, mask=by_element)
-    tl.store(elements + place, element, mask=by_element & (place < capacity))
+    element_slot = tl.atomic_add(counter + 1 + element * 0, 1, mask=by_element)
+    tl.store(elements + element_slot, element, mask=by_element & (element_slot < capacity))
 
 
 @triton.jit
 def pick_column(tile, column):
-    """Return the number in one column of each row of eight."""
+    """Return tile[i, column[i]] for each row i."""
     there = tl.arange(0, 8)[None, :] == column[:, None]
     return tl.sum(tl.where(there, tile, 0), axis=1)
 
 
 @triton.jit
-def fetch(
-    elements, listed, values, out, parameters, count, rows, WIDTH: tl.constexpr, BLOCK: tl.constexpr
+def write_element_rows(
+    elements,
+    list_length,
+    values,
+    out,
+    parameters,
+    count,
+    rows,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     """Write a row for each element: its index, words, further words, values and results.
 
     Numbers are written as the bits of float64. Numbers beyond the `count` of the values are 0.
     """
     slot = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    here = slot < listed
+    here = slot < list_length
     element = tl.load(elements + slot, mask=here, other=0)
     first = element * WIDTH
     w0, w1, w2, w3, w4, w5, w6, w7 = words_of_block(parameters, first // 8)

@@ -17,8 +17,8 @@ INTERPRETED = triton.knobs.runtime.interpret  # True in tests without a device.
 STRICT = {"enable_fp_fusion": False}
 
 # The indices of `parameters`. The key is in the first four words.
-FIRST_BLOCK, COUNT, SCALE, RATIO, GRID, INVERSE_GRID, WHOLE, LEAST, MOST = (
-    tl.constexpr(place) for place in range(4, 13)
+FIRST_BLOCK, COUNT, SCALE, RATIO, GRID, INVERSE_GRID, ROUNDING_LIMIT, LEAST, MOST = (
+    tl.constexpr(index) for index in range(4, 13)
 )
 PARAMETERS = 14  # One is unused, so that rows are aligned to 16 bytes.
 LOW_32_BITS = tl.constexpr(2**32 - 1)
@@ -44,9 +44,9 @@ def quarter_round(a, b, c, d):
 
 
 @triton.jit
-def halves(parameters, place: tl.constexpr, like):
+def halves(parameters, index: tl.constexpr, like):
     """Return the two halves of a word of the parameters, in the shape of `like`."""
-    word = tl.load(parameters + place).to(tl.uint64, bitcast=True)
+    word = tl.load(parameters + index).to(tl.uint64, bitcast=True)
     low = (word & LOW_32_BITS).to(tl.uint32)
     high = (word >> 32).to(tl.uint32)
     return like * 0 + low, like * 0 + high

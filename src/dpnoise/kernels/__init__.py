@@ -1,4 +1,4 @@
-"""Compiled arithmetic: words in, numbers out. No entropy, no policy, no allocation.
+"""Compiled arithmetic: words in, numbers out. These kernels draw no entropy and allocate nothing.
 
 Every kernel compiles once and is kept on disk (`dpnoise.kernels.cache`). Without fast-math Numba
 fuses no multiply-add, so a result does not depend on how LLVM vectorises a loop. Formulas call
@@ -27,23 +27,28 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 def compile_kernel(function: _Function) -> _Function:
     """Compile a function for the CPU, cached, without the GIL, with NumPy's division by zero.
 
-    Calls between kernels are always inlined, because LLVM does not vectorise a loop with a call.
-    No C code calls them, so Numba compiles no C wrapper.
+    LLVM inlines all calls between kernels (`forceinline`), because it does not vectorise a loop
+    with a call. Numba's own inlining is off. No C code calls kernels, so Numba compiles no C
+    wrapper.
     """
     return _compile(function, "never")
 
 
 def compile_inline(function: _Function) -> _Function:
-    """Compile a small function only as a part of each kernel that calls it.
+    """Compile a small function only as a part of each kernel that calls it: Numba inlines it.
 
     The machine code is the same, and the first call is faster: Numba compiles fewer functions.
     """
     return _compile(function, "always")
 
 
-def _compile(function: _Function, inline: str) -> _Function:
+def _compile(function: _Function, numba_inline: str) -> _Function:
     jit = numba.njit(
-        nogil=True, error_model="numpy", forceinline=True, no_cfunc_wrapper=True, inline=inline
+        nogil=True,
+        error_model="numpy",
+        forceinline=True,
+        no_cfunc_wrapper=True,
+        inline=numba_inline,
     )
     kernel = jit(function)
     if numba_internals.is_kernel(kernel):
@@ -52,7 +57,8 @@ def _compile(function: _Function, inline: str) -> _Function:
 
 
 @compile_kernel
-def _first(values: Floats, whole: int, real: float) -> int:
+def _warm_up(values: Floats, whole: int, real: float) -> int:
+    """Compute nothing useful: the first call imports modules of Numba."""
     return values.size
 
 
@@ -60,7 +66,8 @@ def _first(values: Floats, whole: int, real: float) -> int:
 def finish_importing() -> None:
     """Import the modules that Numba imports only on the first call of a kernel, about 200.
 
-    Loading this kernel from the disk does not import those that compile, so they are listed.
+    If `_warm_up` comes from the cache, Numba does not import the modules that compile. So
+    `import_compiler` imports those by name.
     """
-    numba_internals.import_the_rest()
-    _first(np.empty(0), 0, 0.0)
+    numba_internals.import_compiler()
+    _warm_up(np.empty(0), 0, 0.0)

@@ -79,7 +79,7 @@ def machine_code(kernel: Untyped, signature: tuple[object, ...]) -> Kernel:
     return code
 
 
-def import_the_rest() -> None:
+def import_compiler() -> None:
     """Import the modules that Numba imports only when it compiles a kernel."""
     for module in ("numba.core.boxing", "numba.core.runtime.context"):
         import_module(module)

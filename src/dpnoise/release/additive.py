@@ -28,6 +28,7 @@ from dpnoise.core.errors import (
     check_bound,
     check_power_of_two,
     check_probability,
+    explain_calls,
     import_extra,
     is_integer,
     reject,
@@ -39,7 +40,7 @@ from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, containers, exact
 from dpnoise.release.containers import TensorTask, Value, is_tensor, release_like
 from dpnoise.release.exact import AdditiveForm
-from dpnoise.release.mechanism import Mechanism, by_name, check_all_positive
+from dpnoise.release.mechanism import Mechanism, check_all_positive, require_named_arguments
 
 _FINEST: Final = 2.0**-50  # Finest grid, in scales: the first stage decides nothing on finer ones.
 _COARSEST: Final = 2.0**60  # Coarsest grid, in scales: on coarser ones all outputs are equal.
@@ -288,7 +289,7 @@ class LaplaceMechanism(_Additive):
     _form = exact.LAPLACE_1
     _form_for_one = exact.LAPLACE_1
 
-    @by_name(_reject_scale_and_delta)
+    @require_named_arguments(_reject_scale_and_delta)
     def __init__(
         self,
         *,
@@ -368,7 +369,7 @@ class GaussianMechanism(_Additive):
     _form = exact.GAUSSIAN_PAIRS
     _form_for_one = exact.GAUSSIAN_2
 
-    @by_name(_require_epsilon_and_delta)
+    @require_named_arguments(_require_epsilon_and_delta)
     def __init__(
         self,
         *,
@@ -384,6 +385,7 @@ class GaussianMechanism(_Additive):
         self._set_up(checked, scale, grid, lower, upper)
 
     @classmethod
+    @explain_calls
     def for_rho(
         cls,
         rho: float,
@@ -412,6 +414,7 @@ class GaussianMechanism(_Additive):
         return self
 
     @classmethod
+    @explain_calls
     def for_scale(
         cls,
         scale: float,

@@ -27,7 +27,7 @@ from dpnoise.core.parallel import first_words
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, exact
 from dpnoise.release.containers import Value, release_like
-from dpnoise.release.mechanism import Mechanism, by_name, check_all_positive
+from dpnoise.release.mechanism import Mechanism, check_all_positive, require_named_arguments
 
 # The largest scale that a mechanism can have. A half of the noise exceeds LARGEST_HALF only if its
 # exponential variate exceeds 2^62 / 2^55 = 128, which has a probability below exp(-128).
@@ -76,7 +76,7 @@ class DiscreteLaplaceMechanism(Mechanism):
     lower: int | None
     scale: float
 
-    @by_name()
+    @require_named_arguments()
     def __init__(self, *, epsilon: float, sensitivity: float, lower: float | None = None) -> None:
         asked = check_all_positive(epsilon=epsilon, sensitivity=sensitivity)
         scale = calibration.check_scale(calibration.laplace_scale(**asked))
@@ -124,10 +124,11 @@ class DiscreteLaplaceMechanism(Mechanism):
         rng = check_generator(rng)
         if is_integer(value):
             return int(self._release_array(_int64(np.array(int(value), dtype=object)), rng))
-        if isinstance(value, bool | float | np.floating):
+        if isinstance(value, bool):
+            raise ArgumentTypeError("value must be an integer, got a bool: release int(value).")
+        if isinstance(value, float | np.floating):
             raise ArgumentTypeError(
-                f"value must be an integer, got a {type(value).__name__}. For floats, use "
-                "LaplaceMechanism."
+                "value must be an integer, got a float. For floats, use LaplaceMechanism."
             )
         return release_like(value, lambda array: self._release_array(_int64(array), rng))
 
@@ -157,7 +158,7 @@ class DiscreteLaplaceMechanism(Mechanism):
         halves = np.clip(low, 0, LARGEST_HALF).astype(np.int64)
         for i in np.flatnonzero(~(low == high)).tolist():
             rows = exact.rows_from_key(key, i, words[i : i + 1])
-            exact_half = reference.grid_point(form.formula, rows, -0.5, self.scale, 1.0)
+            exact_half = reference.released_whole(form.formula, rows, -0.5, self.scale, 1.0)
             halves[i] = min(exact_half, LARGEST_HALF)
         return halves
 

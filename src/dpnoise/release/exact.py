@@ -231,7 +231,7 @@ class _SecondStage:
             element = i // width
             rows = rows_from_key(self._key, start + element, words[element * n : (element + 1) * n])
             undecided.append(
-                (i, partial(reference.grid_point, self._form.formulas[i % width], rows))
+                (i, partial(reference.released_whole, self._form.formulas[i % width], rows))
             )
         return undecided
 
@@ -341,7 +341,7 @@ def reference_integers(
         element = i // width
         rows = rows_from_key(key, element, words[element * n : (element + 1) * n])
         formula = form.formulas[i % width]
-        released.append(reference.grid_point(formula, rows, value, scale, 2.0**shift) << shift)
+        released.append(reference.released_whole(formula, rows, value, scale, 2.0**shift) << shift)
     return released
 
 
@@ -349,11 +349,13 @@ def release_float(
     form: AdditiveForm, value: float, scale: float, grid: float, source: EntropySource
 ) -> float:
     """Return one released float."""
-    raw = source.two_words_each(form.variates)
+    raw = source.scalar_words(form.variates)
     result = form.release_float(raw, value, scale, grid)
     if math.isnan(result):
         rows = rows_from_bytes(raw, source)
-        result = nearest_float(reference.grid_point(form.formula, rows, value, scale, grid), grid)
+        result = nearest_float(
+            reference.released_whole(form.formula, rows, value, scale, grid), grid
+        )
     return result
 
 
@@ -376,7 +378,7 @@ def release_integer(
 
     Only the kernel reads a Python integer of up to 63 bits, unless the result has more bits.
     """
-    raw = source.two_words_each(form.variates)
+    raw = source.scalar_words(form.variates)
     if shift <= _MOST_SHIFT:
         ratio = math.ldexp(scale, -shift)
         if isinstance(value, np.integer):
@@ -391,7 +393,7 @@ def release_integer(
         if cell != _OPEN:
             return (cell << shift) + beyond
     rows = rows_from_bytes(raw, source)
-    return reference.grid_point(form.formula, rows, int(value), scale, 2.0**shift) << shift
+    return reference.released_whole(form.formula, rows, int(value), scale, 2.0**shift) << shift
 
 
 def reference_release(
@@ -405,7 +407,7 @@ def reference_release(
     """Release one number by the reference implementation; `problem` is value, scale and grid."""
     rows = rows_from_key(key, element, first)
     value, scale, grid = problem
-    cell = reference.grid_point(form.formulas[member], rows, value, scale, grid)
+    cell = reference.released_whole(form.formulas[member], rows, value, scale, grid)
     return nearest_float(cell, grid)
 
 

@@ -13,10 +13,13 @@ _Self = TypeVar("_Self")
 _Init = Callable[Concatenate[_Self, _Arguments], None]
 
 
-def by_name(
+def require_named_arguments(
     check: Callable[[KeysView[str]], None] = lambda _: None,
 ) -> Callable[[_Init[_Self, _Arguments]], _Init[_Self, _Arguments]]:
-    """Explain that a constructor takes arguments by name, and check the names first."""
+    """Return a decorator of a constructor that raises for arguments by position.
+
+    Its error shows the arguments by name. Then it calls `check` with the names that were given.
+    """
 
     def decorate(init: _Init[_Self, _Arguments]) -> _Init[_Self, _Arguments]:
         init = explain_calls(init)
@@ -40,8 +43,8 @@ def by_name(
 class Mechanism:
     """A frozen object; two are equal if they were made in the same way with equal arguments.
 
-    Arguments are stored as given, a None for a default as None. Values derived from them, such as
-    the scale or a default grid, are computed once.
+    `_arguments` keeps the arguments as given, including None. The attributes have the values
+    that are used, such as the scale or the default grid.
     """
 
     scale: float
@@ -64,11 +67,11 @@ class Mechanism:
         The other arguments are the same: a given grid is kept, a default grid is chosen again.
         From Python 3.13 on `copy.replace` does the same.
         """
-        strangers = sorted(changes.keys() - self._arguments.keys())
-        if strangers:
+        unknown_names = sorted(changes.keys() - self._arguments.keys())
+        if unknown_names:
             raise ArgumentTypeError(
                 f"{self._maker.__qualname__} takes {', '.join(self._arguments)}, got "
-                f"{', '.join(strangers)}. To use other arguments, make a new mechanism."
+                f"{', '.join(unknown_names)}. To use other arguments, make a new mechanism."
             )
         return self._maker(**{**self._arguments, **changes})
 
@@ -97,6 +100,7 @@ class Mechanism:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mechanism) or type(other) is not type(self):
             return NotImplemented
+        # Constructors of a class have different argument names, so `_maker` is the same, too.
         return self._arguments == other._arguments
 
     def __hash__(self) -> int:

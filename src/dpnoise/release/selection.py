@@ -17,7 +17,7 @@ from dpnoise.core.parallel import first_words
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.release import calibration, exact
 from dpnoise.release.exact import SelectionForm
-from dpnoise.release.mechanism import Mechanism, by_name, check_all_positive
+from dpnoise.release.mechanism import Mechanism, check_all_positive, require_named_arguments
 
 _NO_BOUND: Final = 2.0**900  # A larger error of a kernel means infinity.
 _ROUND: Final = 2.0**-49  # Exceeds the rounding errors of a noisy score, relative to its parts.
@@ -33,7 +33,7 @@ class _Selection(Mechanism):
     scale: float
     _form: ClassVar[SelectionForm]
 
-    @by_name()
+    @require_named_arguments()
     def __init__(self, *, epsilon: float, sensitivity: float, monotonic: bool = False) -> None:
         checked = check_all_positive(epsilon=epsilon, sensitivity=sensitivity)
         monotonic = check_flag("monotonic", monotonic)
@@ -177,6 +177,9 @@ def _check_scores(scores: ArrayLike) -> tuple[list[int | float], Floats]:
     """Check the scores before any noise is drawn; return them exactly and as nearest floats."""
     if isinstance(scores, np.ma.MaskedArray):
         raise ArgumentTypeError("scores must not be a masked array.")
+    if isinstance(scores, str | Mapping | None):
+        kind = type(scores).__name__
+        raise ArgumentTypeError(f"scores must be a list of one or more numbers, got {kind}.")
     if not isinstance(scores, list | tuple):
         scores = np.atleast_1d(np.asarray(scores))
     entries = list(scores)

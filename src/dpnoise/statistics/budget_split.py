@@ -25,7 +25,7 @@ from dpnoise.statistics.composition import (
     KINDS,
     PURE,
     Cost,
-    Curve,
+    DeltaCurve,
     Loss,
     compose,
     gaussian_rho,
@@ -173,7 +173,7 @@ def _shared_epsilon(kinds: Sequence[str], parts: Sequence[float], delta: float) 
     whole = quotient_down(sum(map(Fraction, parts)), 1)
 
     def fits(factor: float) -> bool:
-        return Curve(scale_losses(factor)).suffices(whole, delta)
+        return DeltaCurve(scale_losses(factor)).is_private_at(whole, delta)
 
     low, high = 1.0, 2.0
     while fits(high):

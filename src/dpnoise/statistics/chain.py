@@ -6,7 +6,7 @@ The file is never replaced, so a lock on it works for all processes: one at a ti
 and appends. The writer continues only when the line and its folder are synced to the disk.
 
 A line without a line end was cut short by a crash, before the writer continued. It is not read.
-Nothing can be appended after it until `mend` removes it.
+Nothing can be appended after it until `repair` removes it.
 """
 
 import hashlib
@@ -28,16 +28,17 @@ Line = dict[str, Any]
 
 _CHAIN_FIELDS: Final = {"before", "head", "id"}  # The fields of a line that link the chain.
 _TRIES: Final = 100  # Attempts to lock a file while another program keeps replacing it.
-_FLAGS: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)  # A pipe would wait.
+# Without O_NONBLOCK, opening a named pipe would block.
+_FLAGS: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 @dataclass(frozen=True)
 class Chain:
-    """The lines of a file without their heads, the heads, and the bytes of an incomplete line."""
+    """The lines without the fields of the chain, the heads, and the bytes of an incomplete line."""
 
     lines: tuple[Line, ...]
     heads: tuple[str, ...]
-    torn: bytes = b""
+    incomplete: bytes = b""
 
 
 def head_of(line: Line) -> str:
@@ -47,7 +48,7 @@ def head_of(line: Line) -> str:
 
 def create(path: Path, first: Line) -> str:
     """Create a file with one line, and return the head of the line."""
-    with _system_errors(path, "made"):
+    with _raise_budget_errors(path, "made"):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS, 0o666)
     try:
         with _lock(descriptor, path):
@@ -67,14 +68,14 @@ def read(path: Path) -> Chain:
 
 
 @contextmanager
-def append_lines(path: Path) -> Iterator[tuple[Chain, Callable[[Line], str]]]:
-    """Lock a file; give its lines, and a function that appends a line and returns its head."""
+def open_to_append(path: Path) -> Iterator[tuple[Chain, Callable[[Line], str]]]:
+    """Lock a file. Yield its chain, and a function that appends a line and returns its head."""
     with _open_locked(path, os.O_RDWR) as descriptor:
         chain = _read(descriptor, path)
-        if chain.torn:
+        if chain.incomplete:
             raise BudgetError(
-                f"{path} ends in a line that was cut short, by a crash or by a copy that is not "
-                "whole. If it is whole but for that line: dpnoise budget mend."
+                f"{path} ends in an incomplete line, because of a crash or an incomplete copy. If "
+                "only that line is incomplete, run: dpnoise budget mend."
             )
         heads = list(chain.heads)
 
@@ -85,21 +86,22 @@ def append_lines(path: Path) -> Iterator[tuple[Chain, Callable[[Line], str]]]:
         yield chain, add
 
 
-def mend(path: Path, line: Line) -> int:
-    """Remove an incomplete line, append a note about it, and return its size in bytes."""
+def repair(path: Path, note: Line) -> int:
+    """Remove an incomplete last line, append `note`, and return the number of removed bytes."""
     with _open_locked(path, os.O_RDWR) as descriptor:
         chain = _read(descriptor, path)
-        if chain.torn:
-            removal = {"bytes": len(chain.torn), "sha256": hashlib.sha256(chain.torn).hexdigest()}
-            with _system_errors(path, "written"):
-                os.ftruncate(descriptor, os.fstat(descriptor).st_size - len(chain.torn))
-            _append(descriptor, path, {**line, "torn": removal, "before": chain.heads[-1]})
-        return len(chain.torn)
+        if chain.incomplete:
+            digest = hashlib.sha256(chain.incomplete).hexdigest()
+            removal = {"bytes": len(chain.incomplete), "sha256": digest}
+            with _raise_budget_errors(path, "written"):
+                os.ftruncate(descriptor, os.fstat(descriptor).st_size - len(chain.incomplete))
+            _append(descriptor, path, {**note, "torn": removal, "before": chain.heads[-1]})
+        return len(chain.incomplete)
 
 
 @contextmanager
-def _system_errors(path: Path, verb: str) -> Iterator[None]:
-    """Turn errors of the operating system into BudgetError."""
+def _raise_budget_errors(path: Path, action: str) -> Iterator[None]:
+    """Turn errors of the operating system into BudgetError: "PATH cannot be {action}"."""
     try:
         yield
     except FileExistsError:
@@ -109,20 +111,20 @@ def _system_errors(path: Path, verb: str) -> Iterator[None]:
             raise BudgetError(f"There is no folder {path.parent}.") from None
         raise BudgetError(f"There is no ledger {path}: dpnoise budget create makes one.") from None
     except OSError as error:
-        raise BudgetError(f"{path} cannot be {verb}: {error.strerror}.") from None
+        raise BudgetError(f"{path} cannot be {action}: {error.strerror}.") from None
 
 
 @contextmanager
 def _open_locked(path: Path, mode: int) -> Iterator[int]:
     """Open and lock a file, and make sure that the path still names it once it is locked."""
     for _ in range(_TRIES):
-        with _system_errors(path, "opened"):
+        with _raise_budget_errors(path, "opened"):
             descriptor = os.open(path, mode | _FLAGS)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise BudgetError(f"{path} is not a regular file, so it is not a ledger.")
             with _lock(descriptor, path, shared=mode == os.O_RDONLY):
-                with _system_errors(path, "opened"):
+                with _raise_budget_errors(path, "opened"):
                     is_current = os.path.samestat(os.fstat(descriptor), path.stat())
                 if is_current:
                     yield descriptor
@@ -138,7 +140,7 @@ def _lock(descriptor: int, path: Path, *, shared: bool = False) -> Iterator[None
         locks = import_module("fcntl")
     except ImportError:
         raise BudgetError("A ledger needs the file locks of Linux, macOS or BSD.") from None
-    with _system_errors(path, "locked"):
+    with _raise_budget_errors(path, "locked"):
         locks.flock(descriptor, locks.LOCK_SH if shared else locks.LOCK_EX)
     try:
         yield
@@ -147,7 +149,7 @@ def _lock(descriptor: int, path: Path, *, shared: bool = False) -> Iterator[None
 
 
 def _read(descriptor: int, path: Path) -> Chain:
-    with _system_errors(path, "read"):
+    with _raise_budget_errors(path, "read"):
         os.lseek(descriptor, 0, os.SEEK_SET)
         parts = []
         while part := os.read(descriptor, 2**20):
@@ -157,7 +159,7 @@ def _read(descriptor: int, path: Path) -> Chain:
 
 def parse(content: bytes, path: Path) -> Chain:
     """Return the lines of a file's content; raise BudgetError unless every line is valid."""
-    *complete, torn = content.split(b"\n")
+    *complete, incomplete = content.split(b"\n")
     lines: list[Line] = []
     heads = [""]
     for number, text in enumerate(complete, 1):
@@ -165,13 +167,13 @@ def parse(content: bytes, path: Path) -> Chain:
         if line is None:
             raise BudgetError(
                 f"{path} is damaged or was edited: line {number} is not the one that was written. "
-                "Take a copy that is whole, and spend there what was released since."
+                "Restore a backup, and record in it everything that was released after the backup."
             )
         heads.append(line["head"])
         lines.append({name: part for name, part in line.items() if name not in _CHAIN_FIELDS})
     if not lines:
         raise BudgetError(f"{path} is not a ledger: it has no complete line.")
-    return Chain(tuple(lines), tuple(heads[1:]), torn)
+    return Chain(tuple(lines), tuple(heads[1:]), incomplete)
 
 
 def _parse_line(text: bytes, before: str) -> Line | None:
@@ -196,7 +198,7 @@ def _append(descriptor: int, path: Path, line: Line) -> str:
     line = {**line, "id": secrets.token_hex(16)}  # Two ledgers never have the same head.
     head = head_of(line)
     text = strict_json.canonical_line({**line, "head": head}).encode() + b"\n"
-    with _system_errors(path, "written"), _folder(path) as folder:
+    with _raise_budget_errors(path, "written"), _folder(path) as folder:
         start = os.lseek(descriptor, 0, os.SEEK_END)
         remaining = memoryview(text)
         try:

@@ -4,9 +4,10 @@ There are two kinds of loss. *Pure*: any epsilon-private mechanism, such as Lapl
 selection. *Gaussian*: Gaussian noise, with rho = sensitivity^2 / (2 scale^2). The worst mechanism
 of a kind represents all others. For a pure loss this is randomised response, which loses +epsilon
 or -epsilon (Kairouz, Oh and Viswanath 2015). Privacy losses add up, even if a mechanism depends on
-earlier results (Zhu, Dong and Wang 2022, theorem 10). So delta at epsilon is a sum of Gaussian
-curves, which ball arithmetic encloses. Costs are exact fractions, rounded up where rounding is
-necessary. Parts of a budget are floats, rounded down.
+earlier results (Zhu, Dong and Wang 2022, theorem 10). So delta at epsilon is a weighted sum of
+shifted Gaussian delta curves, one for each total loss of the randomised responses. Ball arithmetic
+encloses it. Costs are exact fractions, rounded up where rounding is necessary. Parts of a budget
+are floats, rounded down.
 """
 
 import math
@@ -127,7 +128,7 @@ def compose(losses: Sequence[Loss], delta: float = 0.0, *, aside: float = 0.0) -
         The probability for which epsilon is computed. At 0, epsilon is the sum of all epsilons, and
         Gaussian noise has none.
     aside
-        An additional probability, set aside for discovered groups.
+        The part of delta that is set aside for discovering groups. It is added to `delta`.
 
     Returns
     -------
@@ -154,8 +155,8 @@ def compose(losses: Sequence[Loss], delta: float = 0.0, *, aside: float = 0.0) -
     total_delta = composition_delta + discovery_delta
     if total_delta >= 1:
         reject("delta", float(total_delta), "be below 1, with what is set aside")
-    curve = Curve(losses)
-    epsilon = None if curve.gaussian else curve.pure
+    curve = DeltaCurve(losses)
+    epsilon = None if curve.total_gaussian_rho else curve.pure_epsilon
     if composition_delta:
         smallest = curve.epsilon_at(float(composition_delta))
         epsilon = None if math.isinf(smallest) else Fraction(smallest)
@@ -163,19 +164,22 @@ def compose(losses: Sequence[Loss], delta: float = 0.0, *, aside: float = 0.0) -
     return Cost(epsilon, total_delta, rho, discovery_delta)
 
 
-class Curve:
+class DeltaCurve:
     """Delta as a function of epsilon, for the worst mechanisms with these losses."""
 
     def __init__(self, losses: Sequence[Loss]) -> None:
         self.losses = losses
         self.epsilons = [Fraction(loss.amount) for loss in losses if loss.kind == PURE]
-        self.pure = sum(self.epsilons, Fraction(0))
-        parts = (Fraction(loss.amount) for loss in losses if loss.kind == GAUSSIAN)
-        self.gaussian = sum(parts, Fraction(0))
+        self.pure_epsilon = sum(self.epsilons, Fraction(0))
+        rhos = (Fraction(loss.amount) for loss in losses if loss.kind == GAUSSIAN)
+        self.total_gaussian_rho = sum(rhos, Fraction(0))
 
     @cached_property
-    def sums(self) -> dict[Fraction, int] | None:
-        """The number of ways +-e1 +- ... +-ek to get each sum; None if there are too many sums."""
+    def ways_by_sum(self) -> dict[Fraction, int] | None:
+        """Map each sum of +-e1, ..., +-ek to the number of sign choices that give it.
+
+        None if there are more than 128 sums.
+        """
         if len(self.epsilons) >= _MOST_SUMS:
             return None  # k epsilons have at least k + 1 sums.
         ways = Counter({Fraction(0): 1})
@@ -190,50 +194,53 @@ class Curve:
         return ways
 
     def epsilon_at(self, delta: float) -> float:
-        """Return the smallest epsilon for a delta, at most the plain sum and the bound of zCDP."""
-        bounds = [_zcdp_epsilon(sum((loss.rho for loss in self.losses), Fraction(0)), delta)]
-        if self.gaussian and self.epsilons:
-            gaussian_curve = Curve([loss for loss in self.losses if loss.kind == GAUSSIAN])
-            bounds.append(float_up(self.pure + Fraction(gaussian_curve.epsilon_at(delta))))
-        elif self.epsilons:
-            bounds.append(float_up(self.pure))
-        most = min(bounds)
-        if math.isinf(most) or self.sums is None or not self.suffices(most, delta):
-            return most
-        if self.suffices(0.0, delta):
-            return 0.0
-        return smallest_float(lambda epsilon: self.suffices(epsilon, delta), most)
+        """Return an epsilon that holds at a delta. With at most 128 sums it is the smallest one.
 
-    def suffices(self, epsilon: float, delta: float) -> bool:
+        It is at most the sum of all epsilons, and at most the bound of zCDP.
+        """
+        bounds = [_zcdp_epsilon(sum((loss.rho for loss in self.losses), Fraction(0)), delta)]
+        if self.total_gaussian_rho and self.epsilons:
+            gaussian_curve = DeltaCurve([loss for loss in self.losses if loss.kind == GAUSSIAN])
+            bounds.append(float_up(self.pure_epsilon + Fraction(gaussian_curve.epsilon_at(delta))))
+        elif self.epsilons:
+            bounds.append(float_up(self.pure_epsilon))
+        most = min(bounds)
+        if math.isinf(most) or self.ways_by_sum is None or not self.is_private_at(most, delta):
+            return most
+        if self.is_private_at(0.0, delta):
+            return 0.0
+        return smallest_float(lambda epsilon: self.is_private_at(epsilon, delta), most)
+
+    def is_private_at(self, epsilon: float, delta: float) -> bool:
         """Return whether all losses together are certainly (epsilon, delta)-private."""
-        if self.sums is None:
+        if self.ways_by_sum is None:
             return self.epsilon_at(delta) <= epsilon
         return certainly_at_most(lambda bits: self._delta(epsilon, bits), ball_of(delta))
 
     def _delta(self, epsilon: float, bits: int) -> arb:
         """Enclose the sum of P(s) delta(epsilon - s) over all losses s.
 
-        Here delta is the curve of the Gaussian part. P(s) is n(s) exp((s - E)/2) over the product
-        of 1 + exp(-e). There are n(s) ways to get s, and E is the sum of all e. Randomised response
-        says the truth with probability 1/(1 + exp(-e)).
+        delta(...) is the curve of the Gaussian part. n(s) sign choices give the loss s, and E is
+        the sum of all e. P(s) is n(s) exp((s - E)/2) divided by the product of all 1 + exp(-e),
+        because randomised response says the truth with probability 1/(1 + exp(-e)).
         """
-        total, whole = _ball(Fraction(0), bits), _ball(Fraction(1), bits)
-        for loss, ways in (self.sums or {}).items():
-            weight = ways * (_ball(loss - self.pure, bits) / 2).exp()
+        total, product = _to_ball(Fraction(0), bits), _to_ball(Fraction(1), bits)
+        for loss, ways in (self.ways_by_sum or {}).items():
+            weight = ways * (_to_ball(loss - self.pure_epsilon, bits) / 2).exp()
             total = total + weight * self._gaussian_delta(Fraction(epsilon) - loss, bits)
         for each in self.epsilons:
-            whole = whole * (1 + (-_ball(each, bits)).exp())
-        return (total / whole).enclosure
+            product = product * (1 + (-_to_ball(each, bits)).exp())
+        return (total / product).enclosure
 
     def _gaussian_delta(self, epsilon: Fraction, bits: int) -> Ball:
         """Enclose delta of the Gaussian part: Phi(m/2 - e/m) - exp(e) Phi(-m/2 - e/m), m^2 = 2 rho.
 
         Without a Gaussian part it is the limit for m = 0, max(0, 1 - exp(e)).
         """
-        e = _ball(epsilon, bits)
-        if not self.gaussian:
+        e = _to_ball(epsilon, bits)
+        if not self.total_gaussian_rho:
             return (1 - e.exp()).nonnegative_part()
-        m = (2 * _ball(self.gaussian, bits)).sqrt()
+        m = (2 * _to_ball(self.total_gaussian_rho, bits)).sqrt()
         return phi(m / 2 - e / m) - e.exp() * phi(-m / 2 - e / m)
 
 
@@ -262,7 +269,7 @@ def epsilon_of_gaussian(rho: float, delta: float) -> float:
     >>> round(epsilon_of_gaussian(0.5, 1e-6), 4)
     4.8866
     """
-    return Curve([Loss(GAUSSIAN, rho)]).epsilon_at(check_delta(delta))
+    return DeltaCurve([Loss(GAUSSIAN, rho)]).epsilon_at(check_delta(delta))
 
 
 def epsilon_of_zcdp(rho: float, delta: float) -> float:
@@ -297,29 +304,31 @@ def epsilon_of_zcdp(rho: float, delta: float) -> float:
 
 
 def _zcdp_epsilon(rho: Fraction, delta: float) -> float:
-    """Return alpha rho + (log(1/delta) + alpha log(1 - 1/alpha) - log(alpha - 1))/(alpha - 1).
+    """Return a bound on epsilon, nearly the smallest over all alpha > 1.
 
-    It holds for every alpha > 1. A search in floats finds a nearly optimal alpha. Ball arithmetic
-    then encloses the formula.
+    It is alpha rho + (log(1/delta) + alpha log(1 - 1/alpha) - log(alpha - 1))/(alpha - 1), which
+    holds for every alpha > 1. A search in floats finds a nearly optimal alpha. Ball arithmetic then
+    encloses the formula.
     """
-    size, surprise = float_up(rho), -math.log(delta)
-    if math.isinf(size):
-        return size
+    rho_float, log_inverse_delta = float_up(rho), -math.log(delta)
+    if math.isinf(rho_float):
+        return rho_float
 
     def approximate(power: float) -> float:
-        less: float = 2.0**power  # alpha - 1
-        curved = (1 + less) * (math.log(less) - math.log1p(less)) - math.log(less)
-        return (1 + less) * size + (surprise + curved) / less
+        alpha_minus_1: float = 2.0**power
+        log_ratio = math.log(alpha_minus_1) - math.log1p(alpha_minus_1)
+        correction = (1 + alpha_minus_1) * log_ratio - math.log(alpha_minus_1)
+        return (1 + alpha_minus_1) * rho_float + (log_inverse_delta + correction) / alpha_minus_1
 
-    start = (math.log2(surprise) - math.log2(size)) / 2
+    start = (math.log2(log_inverse_delta) - math.log2(rho_float)) / 2
     low, high = max(start - 20, -1000.0), min(start + 20, 1000.0)
     for _ in range(100):
         left, right = low + (high - low) / 3, high - (high - low) / 3
         low, high = (low, right) if approximate(left) < approximate(right) else (left, high)
-    less, surprised = _ball(Fraction(2.0**low)), -_ball(Fraction(delta)).log()
-    alpha = 1 + less
-    curved = alpha * (less / alpha).log() - less.log()
-    return max(_up(alpha * _ball(rho) + (surprised + curved) / less), 0.0)
+    alpha_minus_1, log_delta = _to_ball(Fraction(2.0**low)), _to_ball(Fraction(delta)).log()
+    alpha = 1 + alpha_minus_1
+    correction = alpha * (alpha_minus_1 / alpha).log() - alpha_minus_1.log()
+    return max(_upper_float(alpha * _to_ball(rho) + (correction - log_delta) / alpha_minus_1), 0.0)
 
 
 def gaussian_rho(epsilon: float, delta: float) -> float:
@@ -365,11 +374,11 @@ def check_delta(delta: float) -> float:
     return check_probability("delta", check_positive("delta", delta))
 
 
-def _ball(number: Fraction, bits: int = 4 * _BITS) -> Ball:
+def _to_ball(number: Fraction, bits: int = 4 * _BITS) -> Ball:
     return Ball(ball_of(number), bits)
 
 
-def _up(ball: Ball) -> float:
+def _upper_float(ball: Ball) -> float:
     """Return a float that is at least every number in a ball."""
     ends = (end.man_exp() for end in (ball.enclosure.mid(), ball.enclosure.rad()))
     parts = (Fraction(int(mantissa)) * Fraction(2) ** int(power) for mantissa, power in ends)

@@ -1,6 +1,7 @@
 """Decimal numbers: reading amounts exactly, and writing published numbers as text.
 
-A number is written with the digits that its margin leaves. Margins and losses are rounded up.
+A number is written with the decimals that its margin makes meaningful. Margins
+and losses are rounded up.
 """
 
 import math
@@ -14,15 +15,17 @@ from dpnoise.core.errors import is_integer, is_real, reject
 Number = float | str | Decimal
 
 _DIGITS: Final = 20  # The most digits of an amount; costs are rounded up to 20 digits.
-_SMALLEST: Final = -40  # The smallest power of ten of the last digit of an amount.
-_FARTHEST: Final = 1000  # The largest power of ten of a cost; larger than that of any float.
+_MIN_EXPONENT: Final = -40  # The smallest power of ten of the last digit of an amount.
+_MAX_COST_EXPONENT: Final = (
+    1000  # The largest power of ten of a cost; larger than that of any float.
+)
 # Decimal() also reads underscores, spaces around the number and the digits of every script.
 _DECIMAL_TEXT: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _PLAIN_AMOUNT: Final = (-5, 20)  # An amount between these powers of ten has no exponent.
 _PLAIN_MARGIN: Final = (-6, 12)  # A margin between these powers of ten has no exponent.
 _DECIMAL_DIGITS: Final = 800  # More digits than any float and its margin have.
 _MOST_DIGITS: Final = 18  # Numbers with more digits are written with an exponent.
-_WITHOUT_MARGIN: Final = 10  # Digits of a number with an unknown error.
+_DIGITS_WITHOUT_MARGIN: Final = 10  # Digits of a number with an unknown margin.
 _LOSS_CONTEXT: Final = Context(prec=6, rounding=ROUND_CEILING)
 
 
@@ -64,7 +67,7 @@ def number_of(name: str, value: object, *, zero: bool = False) -> Fraction:
     if not number.is_finite() or number < 0 or (number == 0 and not zero):
         reject(name, value, "be finite and " + ("at least 0" if zero else "greater than 0"))
     _, digits, exponent = number.as_tuple()
-    if len(digits) > _DIGITS or int(exponent) < _SMALLEST or number.adjusted() >= _DIGITS:
+    if len(digits) > _DIGITS or int(exponent) < _MIN_EXPONENT or number.adjusted() >= _DIGITS:
         reject(name, value, "have at most 20 digits, and none below 1e-40 or from 1e20 on")
     return Fraction(number)
 
@@ -93,12 +96,15 @@ def _decimal_of_text(text: str) -> Decimal | None:
         return None
 
 
-def amount_in_ledger(text: object) -> Fraction:
-    """Parse an amount in a ledger; raise if it is not text, negative or too long."""
+def parse_ledger_amount(text: object) -> Fraction:
+    """Parse an amount of a ledger.
+
+    Raise if it is not text, is negative, or has an exponent beyond 1000.
+    """
     if not isinstance(text, str):
         raise TypeError("The amount must be text.")
     number = _decimal_of_text(text)
-    if number is None or number < 0 or abs(number.adjusted()) > _FARTHEST:
+    if number is None or number < 0 or abs(number.adjusted()) > _MAX_COST_EXPONENT:
         raise ValueError("The text must be an amount.")
     return Fraction(number)
 
@@ -170,37 +176,37 @@ def format_loss(loss: float) -> str:
     return f"{float(_LOSS_CONTEXT.create_decimal(repr(float(loss)))):.6g}"
 
 
-def format_number(value: float, error: float | None, sign: str = "±") -> tuple[str, str]:
-    """Write a number with the digits that its error leaves, and the error with two, rounded up.
+def format_number(value: float, margin: float | None, sign: str = "±") -> tuple[str, str]:
+    """Write a number with the decimals that its margin makes meaningful, and the margin.
 
-    The margin includes the rounding of the number.
+    The margin has two digits, rounded up. It includes the rounding of the number.
 
     Examples
     --------
     >>> format_number(33299.87576, 3548.74), format_number(5000, 3), format_number(40840.0, None)
     (('33,300', '± 3,600'), ('5,000', '± 3'), ('40,840', 'no bound'))
     """
-    decimals = _decimals(error)
-    is_exact = error == 0 and isinstance(value, int)  # A count at a large epsilon.
-    if error is None or (decimals is None and not is_exact) or not math.isfinite(value):
-        return f"{value:,.{_WITHOUT_MARGIN}g}", "no bound"
-    if decimals is None or (isinstance(value, int) and isinstance(error, int)):
-        return f"{value:,}", f"{sign} {error:,}"
+    decimals = _decimals(margin)
+    is_exact = margin == 0 and isinstance(value, int)  # A count at a large epsilon.
+    if margin is None or (decimals is None and not is_exact) or not math.isfinite(value):
+        return f"{value:,.{_DIGITS_WITHOUT_MARGIN}g}", "no bound"
+    if decimals is None or (isinstance(value, int) and isinstance(margin, int)):
+        return f"{value:,}", f"{sign} {margin:,}"
     with localcontext(prec=_DECIMAL_DIGITS):
         exact = Decimal(value)
         if not -_MOST_DIGITS < decimals < _MOST_DIGITS:
-            number = Decimal(f"{value:.{_WITHOUT_MARGIN}g}")
-            margin = _round_up(Decimal(error) + abs(number - exact), decimals)
-            return f"{value:.{_WITHOUT_MARGIN}g}", f"{sign} {margin:.2g}"
+            number = Decimal(f"{value:.{_DIGITS_WITHOUT_MARGIN}g}")
+            rounded_margin = _round_up(Decimal(margin) + abs(number - exact), decimals)
+            return f"{value:.{_DIGITS_WITHOUT_MARGIN}g}", f"{sign} {rounded_margin:.2g}"
         decimals = max(0, decimals)
         number = exact if isinstance(value, int) else round(exact, decimals)
-        margin = _round_up(Decimal(error) + abs(number - exact), decimals)
+        rounded_margin = _round_up(Decimal(margin) + abs(number - exact), decimals)
     number_decimals = 0 if isinstance(value, int) else decimals
-    return f"{number:,.{number_decimals}f}", f"{sign} {margin:,.{decimals}f}"
+    return f"{number:,.{number_decimals}f}", f"{sign} {rounded_margin:,.{decimals}f}"
 
 
 def format_interval(value: float, low: float, high: float) -> tuple[str, str, str]:
-    """Write a number and its interval with the digits that the width leaves; ends go outward.
+    """Write a number and its interval, with decimals chosen by the width. Ends round outward.
 
     Examples
     --------
@@ -221,11 +227,14 @@ def format_margin(margin: float) -> str:
     return f"{rounded:,f}" if is_plain else f"{rounded:.2e}"
 
 
-def _decimals(error: float | None) -> int | None:
-    """Return how many decimals leave two digits of an error; None if the error is unknown or 0."""
-    if not error or not math.isfinite(error):
+def _decimals(margin: float | None) -> int | None:
+    """Return the number of decimals that shows two digits of a margin.
+
+    None if the margin is unknown, 0 or infinite.
+    """
+    if not margin or not math.isfinite(margin):
         return None
-    return 1 - math.floor(math.log10(error))
+    return 1 - math.floor(math.log10(margin))
 
 
 def _round_up(margin: Decimal, decimals: int) -> Decimal:
@@ -239,8 +248,8 @@ def _round_outward(end: float, width: float, rounding: str) -> str:
         return f"{end:g}"
     decimals = _decimals(width)
     if decimals is None or not -_MOST_DIGITS < decimals < _MOST_DIGITS:
-        short = Context(prec=_WITHOUT_MARGIN, rounding=rounding).create_decimal(Decimal(end))
-        return f"{short.normalize():,.{_WITHOUT_MARGIN}g}"
+        short = Context(prec=_DIGITS_WITHOUT_MARGIN, rounding=rounding).create_decimal(Decimal(end))
+        return f"{short.normalize():,.{_DIGITS_WITHOUT_MARGIN}g}"
     decimals = max(0, decimals)
     with localcontext(prec=_DECIMAL_DIGITS):
         return f"{Decimal(end).quantize(Decimal(1).scaleb(-decimals), rounding):,.{decimals}f}"

@@ -745,7 +745,9 @@ def _count(ask: Ask, values: Floats) -> Array:
         sums.count_cells(*arguments, counts)
         return counts
     low_and_high = sums.sum_squares(*arguments) if ask.squares else (0, 0)
-    return np.array([int(part) for part in (*sums.sum_all(*arguments), *low_and_high)], object)
+    return np.array(
+        [int(part) for part in (*sums.count_and_sum(*arguments), *low_and_high)], object
+    )
 
 
 def _sum(ask: Sums, totals: Array, rows: int) -> SumAnswer:

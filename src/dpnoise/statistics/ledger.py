@@ -35,7 +35,13 @@ from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.statistics import chain
 from dpnoise.statistics.bounds import ADD_REMOVE, NEIGHBOURS
 from dpnoise.statistics.composition import Cost
-from dpnoise.statistics.digits import Number, amount_in_ledger, number_of, written_down, written_up
+from dpnoise.statistics.digits import (
+    Number,
+    number_of,
+    parse_ledger_amount,
+    written_down,
+    written_up,
+)
 from dpnoise.statistics.requests import Request
 
 EPSILON: Final = "epsilon"
@@ -81,7 +87,7 @@ class Amount:
     @classmethod
     def from_line(cls, line: Data) -> Self:
         """Return the amount in a line of a ledger."""
-        return cls(amount_in_ledger(line["main"]), amount_in_ledger(line["delta"]))
+        return cls(parse_ledger_amount(line["main"]), parse_ledger_amount(line["delta"]))
 
     def line(self) -> dict[str, str]:
         """Return the fields of a line of a ledger, rounded up."""
@@ -307,7 +313,7 @@ class Ledger:
             If the remaining budget is too small, if the privacy unit differs, or if the file cannot
             be written.
         """
-        with chain.append_lines(self.path) as (lines, add):
+        with chain.open_to_append(self.path) as (lines, add):
             current = _parse_ledger(self.path, lines)
             amount = current.check(cost, person=person, neighbours=neighbours)
             line = {"kind": "spent", "date": date or utc_time(), "spent": amount.line()}
@@ -319,7 +325,7 @@ class Ledger:
     def keep_record(self, receipt: Receipt, record: Data) -> None:
         """Add a note with the hash of the record that was published for a receipt."""
         note = {"of": receipt.head, "sha256": chain.head_of(dict(record))}
-        with chain.append_lines(self.path) as (_, add):
+        with chain.open_to_append(self.path) as (_, add):
             add({"kind": "record", "date": utc_time(), "record": note})
 
     def entry_of(self, record: Data) -> Entry:
@@ -567,7 +573,7 @@ def mend_ledger(path: str | PathLike[str]) -> int:
         If the file cannot be read or written, or if another line was changed.
     """
     file = open_ledger(path).path
-    return chain.mend(file, {"kind": "mended", "date": utc_time()})
+    return chain.repair(file, {"kind": "mended", "date": utc_time()})
 
 
 def _file_path(path: object) -> Path:
@@ -605,7 +611,7 @@ def _parse_ledger(path: Path, lines: chain.Chain) -> Ledger:
         entries = tuple(map(Entry.from_line, numbers, others, lines.heads[1:]))
     except (KeyError, TypeError, ValueError, ArithmeticError):
         raise BudgetError(f"{path} is not a ledger: its lines are not valid.") from None
-    ledger = Ledger(path, terms, entries, lines.heads[-1], len(lines.torn))
+    ledger = Ledger(path, terms, entries, lines.heads[-1], len(lines.incomplete))
     if not ledger.spent.is_within(terms.total):
         raise BudgetError(f"{path} was edited: more was spent than it allows.")
     return ledger

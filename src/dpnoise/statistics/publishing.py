@@ -118,7 +118,7 @@ class Table:
     def _shown(self) -> tuple[list[list[str]], int, list[str]]:
         """Return titles and rows of text, how many of their columns are numbers, and notes."""
         rows, request = self.rows(), self.request
-        labels = self.titles()[: -len(_NUMBERS)]
+        labels = [*map(_title, request.grouped), *_TEXTS]
         labels = [name for name in labels if any(row[name] is not None for row in rows)]
         numbers = [number for published in self for number in published.release.numbers()]
         titles = ["published", "within"]

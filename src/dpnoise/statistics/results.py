@@ -120,8 +120,9 @@ class Release:
         if isinstance(self.value, list):
             return f"{align_columns(rows, len(rows[0]) - 1)}\n{self._about}"
         name, value, margin = rows[1][:3]
-        sign = " " if self.interval is None and self.error is not None else ", "
-        return f"{name}: {value}{sign}{margin} ({self._about})"
+        if margin:
+            margin = f"{' ' if self.interval is None and self.error is not None else ', '}{margin}"
+        return f"{name}: {value}{margin} ({self._about})"
 
     def _repr_html_(self) -> str:
         rows = self._shown()
@@ -150,7 +151,7 @@ class Release:
 
 
 class LossMixin:
-    """Base class of queries: the losses of which a query consists."""
+    """Mixin for queries: the total epsilon or rho of `losses`."""
 
     losses: tuple[Loss, ...]
 
@@ -163,7 +164,10 @@ class LossMixin:
 
     @property
     def rho(self) -> float | None:
-        """The privacy loss of Gaussian noise, or None for other noise."""
+        """The privacy loss of Gaussian noise, or None for other noise.
+
+        A query with Gaussian noise has exactly one loss.
+        """
         return self.losses[0].amount if self.losses[0].kind == GAUSSIAN else None
 
 
@@ -191,7 +195,10 @@ class WholeNoise:
         counts: bool = False,
         lower: int | None = None,
     ) -> "WholeNoise":
-        """Return the noise for a loss. Counts get discrete Laplace noise."""
+        """Return Gaussian noise for a Gaussian loss.
+
+        For a pure loss, return discrete Laplace noise for counts, and otherwise Laplace noise.
+        """
         if loss.kind == GAUSSIAN:
             sensitivity = contribution.l2(change)
             gaussian = GaussianMechanism.for_rho(loss.amount, sensitivity=sensitivity, lower=lower)
@@ -222,9 +229,10 @@ class WholeNoise:
 
 
 def single_confidence(confidence: float, number: int) -> float:
-    """Return the confidence of each of `number` independent margins with which all hold.
+    """Return the confidence that each of `number` independent margins needs.
 
-    It is rounded up by more than its rounding errors, and is below 1.
+    All of them then hold with probability `confidence`. Rounding errors can only make the result
+    larger. It stays below 1.
     """
     each = 1 + math.expm1(math.log(confidence) / number)
     return min(each * (1 + 2.0**-50) if number > 1 else confidence, 1 - 2.0**-53)

@@ -32,13 +32,14 @@ from dpnoise.statistics.results import LossMixin, Release, as_loss
 Counts = NDArray[np.int64]
 
 PARTS: Final = 2**12  # Positions of a cut within a cell: rows that share a cell can be divided.
-_UNIT: Final = 2 * PARTS  # Units of `SpreadRows` in one row: a cut is at an odd number of units.
+# The units of `SpreadRows` in one row: a cut is at an odd number of units.
+_UNITS_PER_ROW: Final = 2 * PARTS
 _SELECTION: Final = "permute-and-flip, exact"
-_POSITION_SHARE: Final = 8  # 1/8 of a cut's epsilon selects its position within its cell.
-_INWARD: Final = 2  # The ends of a cell are moved inward by this many scales of the noise.
+_POSITION_DIVISOR: Final = 8  # 1/8 of a cut's epsilon selects its position within its cell.
+_INWARD_SCALES: Final = 2  # The ends of a cell are moved inward by this many scales of the noise.
 _PLACE_BITS: Final = 30  # A place q is a multiple of 2^-30.
 _LOW_BITS: Final = 31  # The product of q and these low bits of the row count fits in 61 bits.
-_EVERYTHING: Final = 2**61  # More rows than any data set has.
+_ALL_RANKS: Final = 2**61  # More ranks than any data set has.
 
 
 class QuantileSelection(LossMixin):
@@ -99,7 +100,7 @@ class QuantileSelection(LossMixin):
             interval_shift(self.bounds.cells, place_scale(place, half), confidence)
             for place in self.places
         )
-        return f"an interval, whose ends are about {shift:,} ranks aside"
+        return f"an interval with ends about {shift:,} ranks from the quantile"
 
     def expected_margin(self, rows: int, confidence: float) -> float:
         """Return how far off a quantile of a number of rows with evenly spread values may be."""
@@ -116,7 +117,7 @@ class QuantileSelection(LossMixin):
 
     @property
     def ask(self) -> Cells:
-        """A tally of the values in each cell."""
+        """The ask for the number of values in each cell."""
         return Cells(self.column, self.bounds.grid, self.bounds.least, self.bounds.most)
 
     def release(self, answer: Counts, confidence: float, rng: Generator | None) -> list[Release]:
@@ -161,7 +162,7 @@ def check_places(places: Sequence[float]) -> list[float]:
 
 
 class TargetRank(NamedTuple):
-    """An exact rank, whole + part, with the part in [0, 1)."""
+    """An exact rank: the sum of a whole number and a fraction, `part`, in [0, 1)."""
 
     whole: np.int64
     part: np.float64
@@ -177,7 +178,7 @@ def nearest_place(q: float) -> float:
 
 
 def target_rank(q: float, rows: np.int64) -> TargetRank:
-    """Return q times the number of rows exactly, in fixed width; q is a multiple of 2^-30."""
+    """Return q * rows exactly, in 64-bit integers. q must be a multiple of 2^-30."""
     numerator = np.int64(round(q * 2.0**_PLACE_BITS))
     low = numerator * (rows & np.int64(2**_LOW_BITS - 1))
     high = 2 * numerator * (rows >> np.int64(_LOW_BITS))
@@ -188,17 +189,17 @@ def target_rank(q: float, rows: np.int64) -> TargetRank:
 class Ranks:
     """The ranks of each cell, from the counts of rows in them.
 
-    The lowest cell has all lower ranks, too, and the highest cell all higher ranks. The ends of a
+    The lowest cell also covers all lower ranks, and the highest all higher ranks. The ends of a
     cell may be moved inward by a fixed number of ranks, at most to its middle. Rows that share a
     cell need not be equal, so the best cell is the one with the target in its middle.
     """
 
     def __init__(self, below: Counts, up_to: Counts, rows: np.int64, inward: int = 0) -> None:
-        margin: Counts = np.minimum((up_to - below) // 2, np.int64(inward))
-        self.below: Counts = below + margin
-        self.up_to: Counts = up_to - margin
+        shift: Counts = np.minimum((up_to - below) // 2, np.int64(inward))
+        self.below: Counts = below + shift
+        self.up_to: Counts = up_to - shift
         self.rows = rows
-        self.below[0], self.up_to[-1] = -_EVERYTHING, _EVERYTHING
+        self.below[0], self.up_to[-1] = -_ALL_RANKS, _ALL_RANKS
 
     @classmethod
     def of(cls, counts: Counts) -> "Ranks":
@@ -224,9 +225,10 @@ class Ranks:
 
 
 class SpreadRows:
-    """The same rows, each spread evenly over its cell, so that a cut can divide a cell.
+    """Rows spread evenly over their cells, so that a cut can divide a cell.
 
-    Cut p goes through cell p // PARTS. The rows below a cut are counted in units of 1 / (2 PARTS)
+    A cell has PARTS positions for a cut: cut p is at position p % PARTS of cell p // PARTS. The
+    rows below a cut are counted in units of 1 / (2 PARTS)
     rows. Cut -1 has no rows below it, and cut cells * PARTS has all rows below it.
     """
 
@@ -240,8 +242,10 @@ class SpreadRows:
         inside = np.clip(cuts, 0, self._last - 1)
         cells, parts = inside // PARTS, inside % PARTS
         counts = self._counts[cells]
-        units = _UNIT * (self._up_to[cells] - counts) + (2 * parts + 1) * counts
-        return np.where(cuts < 0, 0, np.where(cuts >= self._last, _UNIT * self._up_to[-1], units))
+        units = _UNITS_PER_ROW * (self._up_to[cells] - counts) + (2 * parts + 1) * counts
+        return np.where(
+            cuts < 0, 0, np.where(cuts >= self._last, _UNITS_PER_ROW * self._up_to[-1], units)
+        )
 
     def select_cut(
         self, first: int, last: int, q: float, epsilon: float, rng: Generator | None
@@ -251,33 +255,40 @@ class SpreadRows:
         This selects the cell, then the position within it. The position matters if many rows share
         the cell.
         """
-        position_epsilon = epsilon / _POSITION_SHARE
+        position_epsilon = epsilon / _POSITION_DIVISOR
         cell = self.cell(first, last, q, difference_down(epsilon, position_epsilon), rng)
         start, stop = max(first, cell * PARTS), min(last, cell * PARTS + PARTS - 1)
         low, high = self.below(np.array([first, last]))
         below = self.below(np.arange(start, stop + 1)) - low
         ranks = Ranks(below, below, np.int64(high - low))
-        return start + _select_cell(ranks, q, position_epsilon, rng, _UNIT)
+        return start + _select_cell(ranks, q, position_epsilon, rng, _UNITS_PER_ROW)
 
     def cell(self, first: int, last: int, q: float, epsilon: float, rng: Generator | None) -> int:
         """Select the cell of the q-quantile of the rows between two cuts."""
-        inward = min(math.ceil(_INWARD * place_scale(q, epsilon, _UNIT)), _EVERYTHING)
+        inward = min(
+            math.ceil(_INWARD_SCALES * place_scale(q, epsilon, _UNITS_PER_ROW)), _ALL_RANKS
+        )
         ranks = self.ranks(first, last, inward)
-        return max(first, 0) // PARTS + _select_cell(ranks, q, epsilon, rng, _UNIT)
+        return max(first, 0) // PARTS + _select_cell(ranks, q, epsilon, rng, _UNITS_PER_ROW)
 
     def ranks(self, first: int, last: int, inward: int) -> Ranks:
         """Return the ranks, in units, of the cells that lie at least in part between two cuts."""
         start, stop = max(first, 0) // PARTS, min(last, self._last - 1) // PARTS
         low, high = self.below(np.array([first, last]))
         counts, up_to = self._counts[start : stop + 1], self._up_to[start : stop + 1]
-        below = np.clip(_UNIT * (up_to - counts), low, high) - low
-        return Ranks(below, np.clip(_UNIT * up_to, low, high) - low, np.int64(high - low), inward)
+        below = np.clip(_UNITS_PER_ROW * (up_to - counts), low, high) - low
+        return Ranks(
+            below, np.clip(_UNITS_PER_ROW * up_to, low, high) - low, np.int64(high - low), inward
+        )
 
 
 def _select_cell(
     ranks: Ranks, q: float, epsilon: float, rng: Generator | None, row: int, shift: int = 0
 ) -> int:
-    """Select the cell of a quantile. A row counts `row` units; `shift` moves the target."""
+    """Select a quantile among the candidates of `ranks`: cells, or positions in a cell.
+
+    A row counts `row` units; `shift` moves the target rank up.
+    """
     q = nearest_place(q)
     target = target_rank(q, ranks.rows).shift(shift)
     return ranks.select(target, place_scale(q, epsilon, row), rng)
@@ -293,7 +304,7 @@ def place_scale(q: float, epsilon: float, row: int = 1) -> float:
 def select_places(
     counts: Counts, places: Sequence[float], epsilon: float, rng: Generator | None
 ) -> list[int]:
-    """Return the cells of several quantiles, for different places, both in ascending order.
+    """Select the cell of each quantile. `places` must be different and in ascending order.
 
     The middle quantile is selected first. It divides the rows into two halves, and the other
     quantiles are selected within these (Kaplan, Schnapp and Stemmer 2022). A row lies in one half
@@ -323,17 +334,18 @@ def select_places(
 
 
 def levels(places: int) -> int:
-    """Return how many levels of halving this many places need."""
+    """Return how many levels of halving this many quantiles need."""
     return places.bit_length()
 
 
 def select_ends(
     counts: Counts, place: float, epsilon: float, confidence: float, rng: Generator | None
 ) -> tuple[int, int]:
-    """Return two cells that have a quantile between them with probability `confidence` or more.
+    """Select two cells that have a quantile between them with probability `confidence` or more.
 
     Each cell costs half of epsilon. A selection misses its target by more than h ranks with a
-    probability below cells * exp(-h / scale). The targets are therefore h ranks below and above.
+    probability below cells * exp(-h / scale). The two targets are therefore h ranks below and h
+    ranks above the quantile.
     """
     ranks = Ranks.of(counts)
     half = epsilon / 2

@@ -132,7 +132,7 @@ def test_bad_arguments_are_named() -> None:
         (lambda: threefry.KeySearch(path=(-1,)), "path must be at least 0, got -1"),
         (lambda: threefry.KeySearch(seeds=range(2**33)), "seeds must "),
         (lambda: threefry.KeySearch(seeds=range(0, 10, 2)), "seeds must "),
-        (lambda: threefry.recover_seeds(np.empty(0), 0.0, 1.0), "releases must "),
+        (lambda: threefry.recover_seeds(np.empty(0), 0.0, 1.0), "numbers must "),
     ]
     for call, message in cases:
         with pytest.raises(ValueError, match=message):

@@ -35,7 +35,7 @@ MISFIT: Final = "this model does not fit the library on this machine"
 
 # Releases on which models of the sampler are compared and checked.
 _MODEL_RELEASES: Final = 2_000
-_RANKING_ERROR: Final = 1e-4  # Error of the limits that rank events.
+_RANKING_ERROR: Final = 1e-4  # Probability that a limit is wrong, for ranking events.
 _RELEASES_PER_TASK: Final = 2**8  # Releases that a thread takes at a time; each costs microseconds.
 
 
@@ -52,9 +52,9 @@ class Event:
     words
         The event in plain words, of an output y.
     holds
-        Takes releases in their order, and returns for each group of `releases` of them whether the
-        event happened. Each result depends only on its own group, and groups do not overlap: limits
-        of a probability need independent trials.
+        Takes releases in their order, in groups of `releases`, and returns for each group whether
+        the event happened. Each result depends only on its own group, and groups do not overlap:
+        limits of a probability need independent trials.
     releases
         The number of releases in a group.
     applies
@@ -63,7 +63,7 @@ class Event:
         For an event that relies on a model of a library: takes releases of a known value in their
         order, and returns which of them, or of their groups, are possible in the model.
     fits
-        False if the model was found to be wrong, which then holds at all values.
+        False if the model was found to be wrong. Then it is wrong for all values.
     """
 
     words: str
@@ -172,10 +172,11 @@ def _count_unexplained(event: Event, releases: Releases, value: float) -> int:
 def expected_bound(
     hits0: Integers, hits1: Integers, n: int, estimator: BoundEstimator | None = None
 ) -> Floats:
-    """Return the value of each event for choosing among them, given its counts.
+    """Return a number for each event, given its counts: the larger, the better the event.
 
-    That is its expected bound, or the ratio of its limits without an estimator. Chosen events are
-    counted again. Many events have the same two counts, so each pair of counts is evaluated once.
+    With an estimator it is the expected bound. Otherwise it is the ratio of the lower limit of the
+    first probability to the upper limit of the second. Chosen events are counted again. Many events
+    have the same two counts, so each pair of counts is evaluated once.
     """
     pairs, indices = np.unique(hits0 * (n + 1) + hits1, return_inverse=True)
     seen0, seen1 = pairs // (n + 1), pairs % (n + 1)
@@ -264,12 +265,12 @@ class Outcome:
 
     @property
     def advantage(self) -> tuple[float, float]:
-        """An interval of P0 - P1."""
+        """A confidence interval of the event's probability at value0 minus that at value1."""
         return _advantage(self.at0, self.at1, self.error)
 
     @property
     def placebo_advantage(self) -> tuple[float, float] | None:
-        """An interval of the placebo's P0 - P1. It contains 0 unless the attack fools itself."""
+        """The same interval for the placebo. It contains 0 unless the attack fools itself."""
         return None if self.placebo is None else _advantage(*self.placebo, self.error)
 
     def epsilon_lower(self, delta: float = 0.0) -> float:
@@ -291,13 +292,14 @@ class Attack(ABC):
     """The base of all attacks: small frozen objects, with their knowledge of the target."""
 
     name: ClassVar[str]
-    access: ClassVar[str]
-    breaks: ClassVar[str]
-    source: ClassVar[str]
+    access: ClassVar[str]  # What it knows about the target: OUTPUTS, SCALE or SOURCE.
+    breaks: ClassVar[str]  # The noise that it breaks, in plain words.
+    source: ClassVar[str]  # Where the attack was published.
     default_target: ClassVar[str]
     default_size: ClassVar[int] = 20_000
     noise: ClassVar[str | None] = None  # "laplace" or "gaussian", if it attacks only one of them.
-    in_audit: ClassVar[bool] = True  # Whether it applies to any target, one release at a time.
+    # Whether audits run it. It must then work on any target, with independent releases.
+    in_audit: ClassVar[bool] = True
     # Whether its trials are independent. Trials that share a generator's state prove nothing.
     independent: ClassVar[bool] = True
 
@@ -314,7 +316,10 @@ class Attack(ABC):
         n: int,
         progress: Progress = ignore_progress,
     ) -> Event:
-        """Return the event, from at most n releases of each value and what the access allows."""
+        """Return the event, from at most n releases of each value and what the access allows.
+
+        `event` calls this method, and checks the model of the event.
+        """
 
     @final
     def event(
@@ -409,6 +414,7 @@ def event_flags(event: Event, releases: Releases, *, last: bool = False) -> Flag
     whole = releases[: groups * event.releases]
     # An event that sorts its argument must not change what the next event gets.
     flags = event.holds(whole if last else whole.copy(order="K"))
+    # Pairs that do not begin at the first release leave out some releases at the ends.
     if not 0 < len(flags) <= groups:
         trials = f"{len(flags)} trials of {len(releases)} releases, {event.releases} for each"
         raise ArgumentError(f"The event {event.words!r} made {trials}: expected 1 to {groups}.")

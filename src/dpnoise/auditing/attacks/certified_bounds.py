@@ -280,8 +280,10 @@ class BoundEstimator:
     claim: Claim  # The claim that the audit tries to refute.
     trials: int  # Releases of each data set in which the event will be counted.
     error: float  # The probability that the bound is too large.
-    chance: float = TUNING.chance  # Trials attributed to chance: more if many events are compared.
-    caution: float = TUNING.caution  # Standard errors by which the estimate is discounted.
+    chance: float = (
+        TUNING.chance_trials
+    )  # Trials attributed to chance: more if many events are compared.
+    caution: float = TUNING.discount  # Standard errors by which the estimate is discounted.
 
     def expected_bounds(self, hits0: Counts, hits1: Counts, n: int, releases: int = 1) -> Floats:
         """Return the expected bound of each event, given its hits in n releases.

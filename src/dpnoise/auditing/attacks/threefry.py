@@ -91,11 +91,14 @@ def threefry(
 
 
 @compile_kernel
-def _search(first: int, last: int, path: Words, lows: Words, highs: Words, seeds: Words) -> int:
-    """Write the fitting seeds from first to last to `seeds`, and return their number.
+def _search(
+    first: int, last: int, path: Words, lows: Words, highs: Words, fitting_seeds: Words
+) -> int:
+    """Write the seeds from first to last that fit to `fitting_seeds`, and return their number.
 
-    A block of seeds goes through x0 and x1 in branch-free loops, which LLVM vectorises. Few blocks
-    have a seed that fits the first release; only these are checked further.
+    x0 and x1 hold the cipher state of a block of seeds. The loops over them have no branch, so LLVM
+    vectorises them. Few blocks have a seed that fits the first number; only these are checked
+    further.
     """
     x0, x1 = np.empty(_BLOCK, np.uint32), np.empty(_BLOCK, np.uint32)
     count = 0
@@ -114,8 +117,8 @@ def _search(first: int, last: int, path: Words, lows: Words, highs: Words, seeds
             for i in range(size):
                 first_fits = _is_within(x0[i], x1[i], lows[0], highs[0])
                 if first_fits and _fits(start + i, path, lows, highs):
-                    if count < seeds.size:
-                        seeds[count] = start + i
+                    if count < fitting_seeds.size:
+                        fitting_seeds[count] = start + i
                     count += 1
     return count
 
@@ -129,7 +132,7 @@ def _is_within(x0: np.uint32, x1: np.uint32, low: np.uint32, high: np.uint32) ->
 
 @compile_kernel
 def _fits(seed: int, path: Words, lows: Words, highs: Words) -> bool:
-    """Return whether a seed explains all releases."""
+    """Return whether a seed explains all known numbers."""
     k0, k1 = np.uint32(0), np.uint32(seed)
     for child in path:
         k0, k1 = threefry(k0, k1, np.uint32(0), child)
@@ -144,20 +147,21 @@ def _margin(releases: Releases, value: float) -> Floats:
     """Return a bound on the rounding error of value + scale * normal: 8 units in the last place.
 
     Rounding the value, the scale, their product and the sum costs 2 units. Under jit, XLA reorders
-    the products and fuses the sum, which changed the result by 2 more in experiments.
+    the products and fuses the sum, which changed the result by 2 more in experiments. The bound is
+    twice the sum of both.
     """
     size = np.abs(releases).astype(np.float32) + np.float32(abs(value))
     return np.asarray(8.0 * np.spacing(size).astype(np.float64))
 
 
-def mantissa_bounds(releases: Releases, value: float, scale: float) -> tuple[Words, Words]:
-    """Return the least and the greatest mantissa m that can give each release.
+def mantissa_bounds(numbers: Releases, value: float, scale: float) -> tuple[Words, Words]:
+    """Return the least and the greatest mantissa m that can give each number.
 
     JAX draws sqrt(2) erfinv(u) with u = -1 + 2^-24 + m 2^-22. The error of its erfinv is at most
     0.54 steps of m, so one more step on each side suffices.
     """
-    margin = _margin(releases, value)
-    noise = releases.astype(np.float64) - value
+    margin = _margin(numbers, value)
+    noise = numbers.astype(np.float64) - value
 
     def steps(w: Floats) -> Floats:
         u = special.erf(w / (scale * math.sqrt(2.0)))
@@ -170,7 +174,7 @@ def mantissa_bounds(releases: Releases, value: float, scale: float) -> tuple[Wor
 
 
 def recover_seeds(
-    releases: Releases,
+    numbers: Releases,
     value: float,
     scale: float,
     *,
@@ -180,13 +184,14 @@ def recover_seeds(
 ) -> list[int]:
     """Return every seed for which jax.random.key(seed) explains the first numbers of a release.
 
-    These are value + scale * jax.random.normal(key, shape). Two numbers leave one seed, unless the
-    value is so large relative to the scale that the addition rounds noise away. `path` has the
-    splits from the seed's key to that of the draw: (1, 0) means split(split(key)[1])[0].
+    These are value + scale * jax.random.normal(key, shape). Two numbers usually determine the
+    seed, unless the value is so large relative to the scale that the addition rounds noise away.
+    `path` has the splits from the seed's key to that of the draw: (1, 0) means
+    split(split(key)[1])[0].
     """
-    if not len(releases):
-        reject("releases", releases, "have at least one number")
-    lows, highs = mantissa_bounds(releases, value, scale)
+    if not len(numbers):
+        reject("numbers", numbers, "have at least one number")
+    lows, highs = mantissa_bounds(numbers, value, scale)
 
     def work(first: int) -> list[int]:
         fitting = np.empty(_MOST_FOUND, dtype=np.uint32)
@@ -213,8 +218,8 @@ class KeySearch(Attack):
     Parameters
     ----------
     path
-        The splits from the run's key to that of its first array. The run's first split has the next
-        release's key as child 0.
+        The splits from the key of the run to the key of its first array. Child 0 of the key of a
+        run is the key of its next release.
     seeds
         The seeds to try; all 2^31 take some seconds.
     """
@@ -249,7 +254,7 @@ class KeySearch(Attack):
         seeds = recover_seeds(
             known, value0, target.scale, path=self.path, seeds=self.seeds, progress=progress
         )
-        if not seeds and not fits_jax(value0, target.scale):
+        if not seeds and not bounds_hold_for_jax(value0, target.scale):
             return misfit_event("it does not find the noise of a known key")
         if len(seeds) != 1:
             result = "several keys fit" if seeds else "no key fits"
@@ -268,7 +273,7 @@ class KeySearch(Attack):
         return Event(words, holds, explains=explains)
 
 
-def fits_jax(value: float, scale: float) -> bool:
+def bounds_hold_for_jax(value: float, scale: float) -> bool:
     """Return whether the bounds of the search hold for JAX's noise on this machine.
 
     The mantissas of a known key are known too: JAX itself returns their bits. The result is True if
@@ -287,8 +292,9 @@ def fits_jax(value: float, scale: float) -> bool:
 def _replay(seed: int, path: tuple[int, ...], scale: float) -> _Replay:
     """Return a function that regenerates a run's noise by JAX, and finds releases of given values.
 
-    It advances along the run to the first release where each number has one of the values. It
-    starts at the last match, because a run without splits uses one key for all releases.
+    It advances along the run to the first release where each number has one of the values. The
+    search starts with the key of the last match, not after it: a run that never splits uses the
+    same key again.
     """
     jax = import_extra("jax", "peers")
     key = jax.random.key(seed)

@@ -285,7 +285,7 @@ def _learn_steps(view: View, fit: _PairedRows) -> list[Steps]:
         return [fit_steps(edges, *seen, span) for span in sorted({0, view.ordered_span})]
     fine, coarse = edges_of(x, repeats, _MONOTONE_SHARES, _FREE_SHARES)
     rising = fit_rising_steps(fine, *fit.counts(view, fine))
-    if len(fine) <= TUNING.edges_of_two_numbers:
+    if len(fine) <= TUNING.max_edges_of_binary_view:
         return [rising]
     return [rising, fit_steps(coarse, *fit.counts(view, coarse))]
 

@@ -145,7 +145,7 @@ def _best_cuts(
     # The bound of a rare event is uncertain: so the best one is kept in addition.
     is_rare = (hits0 <= TUNING.rare_share * n) & (hits0 >= TUNING.least_rare_hits)
     rare = np.full(len(hits0), -1.0)
-    fixed = replace(estimator, chance=TUNING.chance)
+    fixed = replace(estimator, chance=TUNING.chance_trials)
     rare[is_rare] = fixed.expected_bounds(hits0[is_rare], hits1[is_rare], n)
     if rare.max() > usual.max():
         chosen.append((int(rare.argmax()), float(rare.max()), True))

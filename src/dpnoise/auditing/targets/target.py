@@ -124,7 +124,9 @@ def installed_version(package: str | None) -> str:
 def wrap(
     release: ReleaseFunction, name: str | None = None, noise: str = "laplace", **claims: float
 ) -> Target:
-    """Make a target of any function (value, n) -> array, with epsilon, delta and sensitivity.
+    """Make a target from any function (value, n) -> array.
+
+    `claims` are epsilon, delta and sensitivity. They determine the scale.
 
     Examples
     --------
@@ -141,7 +143,9 @@ def wrap(
 
 
 def make_target(name: str, **claims: float) -> Target:
-    """Make one of the targets that `names()` lists, with epsilon, delta and sensitivity.
+    """Make one of the targets that `names()` lists.
+
+    `claims` are epsilon, delta and sensitivity. They determine the scale.
 
     Examples
     --------
@@ -163,7 +167,10 @@ def resolve(
     scale: float | None = None,
     time_limit: float | None = None,
 ) -> Target:
-    """Make a target of the argument of an audit.
+    """Return the target that a user named or passed.
+
+    A function or a command is assumed to add Gaussian noise if delta is greater than 0, otherwise
+    Laplace noise.
 
     Parameters
     ----------
@@ -196,7 +203,7 @@ def function_of(
 ) -> tuple[str, Callable[..., Data]]:
     """Return the name and the function of a path, a command or a function.
 
-    `from_command` takes a command, and then the arguments of the function.
+    `from_command(command, *arguments)` runs a command in place of a function.
     """
     if isinstance(target, list | tuple):
         if not target or not all(isinstance(word, str) for word in target):
@@ -248,7 +255,10 @@ def _repeat(name: str, signature: str) -> str:
 
 
 def one_by_one(target: Target) -> Target:
-    """Return the target with one release per call, for releases that depend within a call."""
+    """Return a target that calls `target` once for each release.
+
+    Use it if releases of one call depend on each other.
+    """
 
     def release(value: float, n: int) -> ArrayLike:
         return np.concatenate([np.atleast_1d(target.release(value, 1)) for _ in range(n)])
@@ -268,7 +278,7 @@ def _check_delta(name: str, noise: str, delta: float) -> None:
 def import_function(path: str) -> ReleaseFunction:
     """Import "module:attribute", with the current folder at the end of the search path.
 
-    At the end it hides no other module: a json.py in that folder does not replace Python's.
+    It comes last, so that a json.py in that folder does not replace Python's json.
     """
     module, _, attribute = path.partition(":")
     is_module = all(part.isidentifier() for part in module.split("."))

@@ -72,10 +72,10 @@ def count_persons_in_frame(
         raise ArgumentError(frames.NO_PERSONS_IN_DASK)
     columns = () if unit is None else unit.columns
     data = frames.prepare_data(narwhals_frame, [column, *columns], file)
-    dtype = keys.check_key(column, data.schema[column])
-    if is_text:
-        keys.check_text(column, is_text=keys.is_text(dtype))
-    expressions = {_KEY: keys.as_key(data.names[column], dtype)}
+    dtype = keys.check_key_type(column, data.schema[column])
+    if is_text and not keys.is_text(dtype):
+        raise keys.not_text_error(column)
+    expressions = {_KEY: keys.key_expression(data.names[column], dtype)}
     for index, name in enumerate(columns):
         expressions[f"person{index}"] = persons.as_id(name, data.names[name], data.schema[name])
     ids, flags = list(expressions)[1:], list[IdFlag]()

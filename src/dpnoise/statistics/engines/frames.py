@@ -89,7 +89,7 @@ class Data:
     def ambiguous_text(self) -> str | None:
         """The pattern of text that must be declared; None if all types are declared."""
         in_duckdb = self.frame.implementation.is_duckdb()
-        return keys.ambiguous_text(in_duckdb=in_duckdb) if self.file is None else None
+        return keys.ambiguous_text_pattern(in_duckdb=in_duckdb) if self.file is None else None
 
 
 def prepare_data(frame: "Frame", names: Iterable[str], file: FileColumns | None) -> Data:
@@ -275,7 +275,7 @@ class _Query:
                 name, dtype = grouping.column, data.schema[grouping.column]
                 parsed = None if data.file is None else data.file.parsed
                 self.matches[grouping] = keys.match_keys(grouping, dtype, parsed)
-                expressions.chosen[key] = keys.as_key(data.names[name], dtype)
+                expressions.chosen[key] = keys.key_expression(data.names[name], dtype)
         for name in asked_columns(plan):
             if name not in self.values:
                 self.values[name] = self._add_value(name)

@@ -41,7 +41,7 @@ _KINDS: Final[dict[type["DType"], tuple[str, type]]] = {
     nw.Datetime: ("times", date),
 }
 _LONGEST_DECIMAL: Final = 38  # The most digits of a decimal in DuckDB.
-_WORDS: Final = {"true": True, "false": False}
+_BOOLEAN_TEXTS: Final = {"true": True, "false": False}
 # Text that a reader parses as a number, a time or a boolean if it can parse all other rows so, too.
 # DuckDB accepts more words for booleans than other readers. All engines support this syntax. The
 # spaces are those of Python, because \s matches fewer in some engines, and pandas skips a \v.
@@ -59,11 +59,12 @@ def match_keys(
     `parsed` has the columns of a file that we parsed from text, so their numbers are not rounded.
     It is None for a frame.
     """
-    column, places = grouping.column, dict[Key, int]()
+    column, index_of_value = grouping.column, dict[Key, int]()
     if isinstance(dtype, nw.Decimal) and parsed is not None:
+        # The type is not used: only the keys of frames are checked for their types.
         kind, key_type = f"decimals with {dtype.scale} places", type(None)
     else:
-        kind, key_type = _KINDS.get(check_key(column, dtype).base_type(), ("integers", Real))
+        kind, key_type = _KINDS.get(check_key_type(column, dtype).base_type(), ("integers", Real))
     is_rounded = dtype in FLOATS and (parsed is None or column not in parsed)
     for index, key in enumerate(grouping.keys):
         if parsed is None and not grouping.discovered and not _is_of_type(key, key_type):
@@ -71,8 +72,8 @@ def match_keys(
                 f"Column {column!r} holds {kind}, and the group {short_repr(key)} is not of that "
                 "kind. Declare groups of the column's kind, or convert the column first."
             )
-        values = list(_values(key, dtype))
-        if is_rounded and not all(_is_exact(value, exact_limit(dtype)) for value in values):
+        values = list(_matching_values(key, dtype))
+        if is_rounded and not all(_is_exact_integer(value, exact_limit(dtype)) for value in values):
             raise inexact_error(column)
         if not values and isinstance(key, str) and column in (parsed or ()):
             raise ArgumentError(
@@ -86,12 +87,13 @@ def match_keys(
                 f"{short_repr(key)}. Declare groups as the column holds them."
             )
         for value in values:
-            if places.setdefault(value, index) != index:
+            if index_of_value.setdefault(value, index) != index:
+                other = grouping.keys[index_of_value[value]]
                 raise ArgumentError(
-                    f"The groups {short_repr(grouping.keys[places[value]])} and {short_repr(key)} "
-                    f"of column {column!r} are the same. Declare each once."
+                    f"The groups {short_repr(other)} and {short_repr(key)} of column {column!r} "
+                    "are the same. Declare each once."
                 )
-    return places
+    return index_of_value
 
 
 def _is_of_type(key: object, key_type: type) -> bool:
@@ -99,12 +101,12 @@ def _is_of_type(key: object, key_type: type) -> bool:
     return is_bool == (key_type is bool) and (is_bool or isinstance(key, key_type))
 
 
-def _is_exact(value: Key, limit: int) -> bool:
+def _is_exact_integer(value: Key, limit: int) -> bool:
     return isinstance(value, float) and value.is_integer() and abs(value) < limit
 
 
-def check_key(column: str, dtype: "DType") -> "DType":
-    """Return the type of a column; raise if it cannot be grouped by."""
+def check_key_type(column: str, dtype: "DType") -> "DType":
+    """Return `dtype`. Raise if a column of this type cannot be used for groups."""
     has_zone = isinstance(dtype, nw.Datetime) and dtype.time_zone is not None
     if has_zone or (limits(dtype) is None and dtype.base_type() not in _KINDS):
         raise ArgumentError(
@@ -119,15 +121,15 @@ def is_text(dtype: "DType") -> bool:
     return dtype.base_type() in _TEXTS
 
 
-def as_key(name: str, dtype: "DType") -> "nw.Expr":
+def key_expression(name: str, dtype: "DType") -> "nw.Expr":
     """Return the expression that is compared with keys: text as strings, floats with 64 bits."""
     if is_text(dtype):
         return nw.col(name).cast(nw.String)
     return nw.col(name).cast(nw.Float64) if dtype == nw.Float32 else nw.col(name)
 
 
-def ambiguous_text(*, in_duckdb: bool) -> str:
-    """Return the pattern of text that a reader may parse as a number, a time or a boolean."""
+def ambiguous_text_pattern(*, in_duckdb: bool) -> str:
+    """Return a regular expression for text that a reader may parse as another type."""
     return _AMBIGUOUS_TEXT.format("|t|f|yes|no" if in_duckdb else "")
 
 
@@ -135,30 +137,32 @@ def is_ambiguous(text: str, *, in_duckdb: bool) -> bool:
     """Return whether a reader may change text by parsing it."""
     if re.search(CANONICAL_TEXT, text):
         return False
-    return re.search(ambiguous_text(in_duckdb=in_duckdb), text) is not None
+    return re.search(ambiguous_text_pattern(in_duckdb=in_duckdb), text) is not None
 
 
-def check_text(column: str, *, is_text: bool) -> None:
-    """Raise if a column that is declared as text does not hold text."""
-    if not is_text:
-        raise ArgumentError(
-            f"Column {column!r} is declared to be text, but does not hold text. Read it as text, "
-            f"as in pandas.read_csv(..., dtype={{{column!r}: str}})."
-        )
+def not_text_error(column: str) -> ArgumentError:
+    """Return the error about a column that is declared as text and does not hold text."""
+    return ArgumentError(
+        f"Column {column!r} is declared to be text, but does not hold text. Read it as text, as in "
+        f"pandas.read_csv(..., dtype={{{column!r}: str}})."
+    )
 
 
 def ambiguous_error(column: str) -> ArgumentError:
     """Return the error about text that a reader may parse as a number, a time or a boolean."""
     return ArgumentError(
-        f"Column {column!r} holds text such as 07, 7.0, 10:30 or True, which a reader takes for "
-        "numbers, times or truth values unless some other row is different. So which ids and "
-        "groups are the same may depend on one row. Read the column as text and declare it: "
+        f"Column {column!r} holds text such as 07, 7.0, 10:30 or True. A reader may parse it as "
+        "numbers, times or booleans, depending on the other rows. Then one row can change which "
+        "ids or groups are equal. Read the column as text and declare it: "
         f"text_columns=[{column!r}]."
     )
 
 
 def label_of(value: object) -> str:
-    """Return the label of a group, which does not depend on the type of its column."""
+    """Return the label of a group, which does not depend on the type of its column.
+
+    A float must be a whole number: `match_keys` has checked that.
+    """
     if isinstance(value, bool | np.bool_):
         return str(bool(value)).lower()
     if isinstance(value, float):
@@ -178,22 +182,23 @@ def inexact_error(column: str) -> ArgumentError:
     )
 
 
-def _values(key: object, dtype: "DType") -> Iterator[Key]:
+def _matching_values(key: object, dtype: "DType") -> Iterator[Key]:
     """Return the values of a column of this type that match the key."""
     if is_text(dtype):
-        return _spellings(key)
+        return _matching_texts(key)
     if isinstance(dtype, nw.Decimal):
-        return _decimals(key, dtype.scale)
+        return _matching_decimals(key, dtype.scale)
     if dtype == nw.Boolean:
-        is_word = isinstance(key, bool | np.bool_ | str) and str(key).lower() in _WORDS
-        return iter([_WORDS[str(key).lower()]] if is_word else [])
+        is_word = isinstance(key, bool | np.bool_ | str) and str(key).lower() in _BOOLEAN_TEXTS
+        return iter([_BOOLEAN_TEXTS[str(key).lower()]] if is_word else [])
     is_time = dtype.base_type() in {nw.Date, nw.Datetime}
-    return _times(key, dtype) if is_time else _numbers(key, dtype)
+    return _matching_times(key, dtype) if is_time else _matching_numbers(key, dtype)
 
 
-def _spellings(key: object) -> Iterator[str]:
+def _matching_texts(key: object) -> Iterator[str]:
     if isinstance(key, str):
-        if key == key.encode("utf-8", "ignore").decode("utf-8"):  # A lone surrogate is in no text.
+        # No column can hold a lone surrogate, so a key with one matches nothing.
+        if key == key.encode("utf-8", "ignore").decode("utf-8"):
             yield key
     elif isinstance(key, bool | np.bool_):
         word = str(bool(key))
@@ -210,7 +215,7 @@ def _spellings(key: object) -> Iterator[str]:
         yield key.isoformat()
 
 
-def _number(key: object) -> int | float | None:
+def _parse_number(key: object) -> int | float | None:
     """Return a key as a number, parsed if it is text; None if it is not a number."""
     if is_integer(key):
         return int(key)
@@ -225,9 +230,9 @@ def _number(key: object) -> int | float | None:
     return None
 
 
-def _numbers(key: object, dtype: "DType") -> Iterator[Key]:
+def _matching_numbers(key: object, dtype: "DType") -> Iterator[Key]:
     """Yield a key as a number of a column of integers or floats, if it is one."""
-    number, bounds = _number(key), limits(dtype)
+    number, bounds = _parse_number(key), limits(dtype)
     if number is None:
         return
     if bounds is not None:
@@ -241,7 +246,7 @@ def _numbers(key: object, dtype: "DType") -> Iterator[Key]:
             yield nearest
 
 
-def _decimals(key: object, scale: int) -> Iterator[Key]:
+def _matching_decimals(key: object, scale: int) -> Iterator[Key]:
     """Yield a key as a decimal of this scale, if it is one."""
     with localcontext(prec=3 * _LONGEST_DECIMAL), suppress(InvalidOperation):
         exact = Decimal(str(key))
@@ -251,7 +256,7 @@ def _decimals(key: object, scale: int) -> Iterator[Key]:
                 yield Decimal(int(units)).scaleb(-scale)  # type: ignore[misc]
 
 
-def _times(key: object, dtype: "DType") -> Iterator[Key]:
+def _matching_times(key: object, dtype: "DType") -> Iterator[Key]:
     """Yield a key as a date, or as a time without a zone, if it is one."""
     if isinstance(key, str):
         with suppress(ValueError):

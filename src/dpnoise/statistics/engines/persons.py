@@ -78,9 +78,9 @@ def id_flags(
         if dtype in FLOATS:
             inexact = _is_inexact(names[name], dtype)
             flags.append(IdFlag(f"inexact{index}", name, inexact, keys.inexact_error))
-        if name in unit.text:
-            keys.check_text(name, is_text=dtype in _TEXTS)
-        elif dtype in _TEXTS and ambiguous is not None:
+        if name in unit.text and dtype not in _TEXTS:
+            raise keys.not_text_error(name)
+        if dtype in _TEXTS and name not in unit.text and ambiguous is not None:
             is_wrong = _is_ambiguous(names[name], ambiguous)
             flags.append(IdFlag(f"ambiguous{index}", name, is_wrong, keys.ambiguous_error))
     return flags
