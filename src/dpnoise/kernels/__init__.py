@@ -58,9 +58,9 @@ def _first(values: Floats, whole: int, real: float) -> int:
 
 @lru_cache(maxsize=1)
 def finish_importing() -> None:
-    """Import the modules that Numba imports only on the first call of a kernel, about 200.
+    """Import the modules that Numba imports only on the first call of a kernel from the disk.
 
-    Loading this kernel from the disk does not import those that compile, so they are listed.
+    The compiler's, about 200, are imported by the first kernel that is compiled, under its lock.
     """
     numba_internals.import_the_rest()
     _first(np.empty(0), 0, 0.0)

@@ -80,8 +80,8 @@ def machine_code(kernel: Untyped, signature: tuple[object, ...]) -> Kernel:
 
 
 def import_the_rest() -> None:
-    """Import the modules that Numba imports only when it compiles a kernel."""
-    for module in ("numba.core.boxing", "numba.core.runtime.context"):
+    """Import the modules that Numba imports only when it loads or compiles a kernel."""
+    for module in ("numba.core.boxing", "numba.core.runtime.context", "numba.cpython.numbers"):
         import_module(module)
 
 
