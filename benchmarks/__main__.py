@@ -67,6 +67,7 @@ def measure(
         memory = footprint.memory_beyond_output()
         progress.update(task, description="import", advance=1)
         import_seconds = footprint.import_seconds()
+        start_ratio = footprint.release_over_numba()
         progress.update(task, description="errors against ball arithmetic", advance=1)
         worst = accuracy.worst_ratios(points, lambda: progress.advance(task))
     first_draw = tables["first draws"]["laplace(size=10), warm cache"].nanoseconds / 1e9
@@ -76,6 +77,7 @@ def measure(
         at_most("MB beyond the output, 10^8 samples", 32, memory),
         at_most("seconds of import beyond NumPy's", 0.15, import_seconds),
         at_most("seconds of the first draw, warm compile cache", 1.0, first_draw),
+        at_most("release of the sample, processor time over import numba's", 2, start_ratio),
     ]
     return tables, worst, figures
 

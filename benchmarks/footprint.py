@@ -39,6 +39,10 @@ _FIRST_CALLS = {
     "release(1.5)": f"{_MECHANISM}.release(1.5)",
     "release([1.5] * 10)": f"{_MECHANISM}.release([1.5] * 10)",
 }
+_SAMPLE_RELEASE = (
+    *("-m", "dpnoise.cli", "release", "--sample", "--column", "income", "--query", "mean"),
+    *("--lower", "0", "--upper", "200000", "--epsilon", "1"),
+)
 # Compiling takes seconds and varies little, so a few rounds are enough.
 _MOST_ROUNDS = 3
 
@@ -61,16 +65,36 @@ def memory_beyond_output() -> float:
 
 
 def import_seconds(rounds: int = 11) -> float:
-    """Return the seconds that `import dpnoise` adds to `import numpy`."""
+    """Return the seconds that the import of a mechanism adds to `import numpy`."""
     differences = []
     for _ in range(rounds):
         durations = []
-        for code in ("import numpy", "import numpy, dpnoise"):
+        for code in ("import numpy", "import numpy; from dpnoise import LaplaceMechanism"):
             start = time.perf_counter()
             subprocess.run([sys.executable, "-P", "-c", code], check=True)  # noqa: S603 - as above
             durations.append(time.perf_counter() - start)
         differences.append(durations[1] - durations[0])
     return statistics.median(differences)
+
+
+def release_over_numba(rounds: int = 5) -> float:
+    """Return the processor time of a release of the sample, over that of `import numba`.
+
+    The kernels are on the disk after the first run. The least of each is compared.
+    """
+    least = [
+        min(_processor_seconds(command) for _ in range(rounds + 1))
+        for command in (_SAMPLE_RELEASE, ("-c", "import numba"))
+    ]
+    return least[0] / least[1]
+
+
+def _processor_seconds(arguments: tuple[str, ...]) -> float:
+    """Return the user and system seconds of a Python process."""
+    before = os.times()
+    subprocess.run([sys.executable, "-P", *arguments], stdout=subprocess.DEVNULL, check=True)  # noqa: S603 - as above
+    after = os.times()
+    return sum(after[2:4]) - sum(before[2:4])
 
 
 def first_draws(rounds: int) -> dict[str, Timing]:

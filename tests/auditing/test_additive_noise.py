@@ -217,8 +217,8 @@ def test_pairs_that_are_given_are_those_that_are_tried() -> None:
         ([(1, 1)], ArgumentError, "must be two different values"),
         ([(0, math.inf)], ArgumentError, "must be finite"),
         ([], ArgumentError, "pairs must have at least one pair"),
-        ([3], ArgumentTypeError, "Each of pairs must be two numbers"),
-        ([("a", "b")], ArgumentTypeError, "Each of pairs must be two numbers"),
+        ([3], ArgumentTypeError, "pairs must be a list of pairs of numbers"),
+        ([("a", "b")], ArgumentTypeError, "pairs must be a list of pairs of numbers"),
         ("fractions", ArgumentTypeError, "pairs must be 'whole' or a list of pairs"),
     ],
 )

@@ -28,7 +28,7 @@ def run_audit(
         "budget": 4_000 if boosting and not LONG else 20_000,
     }
     options |= {"seed": seed}
-    options |= {"boosting": boosting}
+    options |= {"boosting": True} if boosting else {}
     if neighbours is None:
         options |= {"attacks": ["bits", "threshold"], "pairs": [(0, 1), (1, 2)]}
     return replace(dpnoise.audit(target, 1.0, **options), seconds=0.0)

@@ -116,7 +116,7 @@ def test_the_command_audits_and_lists_them(capsys: pytest.CaptureFixture[str]) -
     [
         ("dpnoise.statistics.publish", {"epsilon": 1.0}, "no finite epsilon at delta = 0"),
         ("dpnoise.NoisyMax", {"mu": 1.0}, "is made for an epsilon: give it, not mu or rho"),
-        ("dpnoise.NoisyMax", {"epsilon": 1.0, "attacks": ["bits"]}, "are for added noise"),
+        ("dpnoise.NoisyMax", {"epsilon": 1.0, "attacks": ["bits"]}, "attacks is for added noise"),
         ("dpnoise.NoisyMix", {"epsilon": 1.0}, "Did you mean dpnoise.NoisyMax"),
     ],
 )

@@ -84,7 +84,7 @@ ODD: dict[str, tuple[Callable[[float, int], Any], str]] = {
     "hangs": (hangs, "took more than 60 s"),
     "calls sys.exit": (exits, "raised SystemExit: 3"),
     "returns NaN": (is_not_a_number, "gave a NaN or an infinity"),
-    "changes its output's shape": (changes_its_shape, "gave an array of shape"),
+    "changes its output's shape": (changes_its_shape, "releases, got an array of shape"),
 }
 
 

@@ -124,7 +124,7 @@ def test_status_0_is_nothing_found(capsys: pytest.CaptureFixture[str]) -> None:
         ([], "Give one of TARGET, --command COMMAND and --all, as in dpnoise audit numpy.laplace"),
         (["numpy.laplace", "--all"], "Give one of TARGET, --command COMMAND and --all, as in"),
         (["mymech.good"], "A function of your own is written mymech:good."),
-        (["python noise.py"], "in the terminal, as --command 'python noise.py'."),
+        (["python noise.py"], "dpnoise audit --command 'python noise.py'."),
         (["random:gauss", "--size", "3"], "size is for mechanisms of any kind: give neighbours."),
         (
             ["numpy.laplace", "--neighbours", "rows"],

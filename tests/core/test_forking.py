@@ -122,8 +122,9 @@ import sys
 import dpnoise
 from dpnoise.core.kernel_table import variates
 variates.uniforms
+rng = dpnoise.Generator()
 before = set(sys.modules)
-dpnoise.Generator().random(size=10)
+rng.random(size=10)
 print(*(set(sys.modules) - before))
 """
 
@@ -133,15 +134,32 @@ def test_a_draw_imports_nothing_once_it_has_its_kernel() -> None:
     assert run(IMPORTED) == "\n"
 
 
+IMPORTED_LATE = """
+import sys
+import dpnoise
+from dpnoise.core.kernel_table import variates
+variates.uniforms
+rng = dpnoise.Generator()
+from numba.core.compiler_lock import global_compiler_lock
+late = []
+
+class Finder:
+    def find_spec(self, name, *_):
+        late.append(global_compiler_lock.is_locked())
+
+sys.meta_path.insert(0, Finder())
+rng.random(size=10)
+print(len(late) > 50, all(late))
+"""
+
+
 @pytest.mark.long
-def test_a_draw_that_compiles_imports_nothing_where_another_kernel_was_compiled(
-    tmp_path: Path,
-) -> None:
-    """Numba then loads its first function from the disk, which does not import the compiler."""
+def test_a_draw_that_compiles_imports_the_compiler_with_its_lock_held(tmp_path: Path) -> None:
+    """Numba loads its first function from the disk without the compiler; a fork takes the lock."""
     first = "from dpnoise import kernels; kernels.finish_importing()"
     assert run(first, DPNOISE_CACHE_DIR=str(tmp_path)) == ""
     assert list(tmp_path.rglob("*"))
-    assert run(IMPORTED, DPNOISE_CACHE_DIR=str(tmp_path)) == "\n"
+    assert run(IMPORTED_LATE, DPNOISE_CACHE_DIR=str(tmp_path)) == "True True\n"
 
 
 MANY = 10**4  # Enough words for a long read.

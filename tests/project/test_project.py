@@ -129,12 +129,48 @@ print(dpnoise.release.additive.__name__)
     assert process.stdout == "dpnoise.release.additive\n"
 
 
+HEAVY = {"numpy", "numba", "scipy", "llvmlite", "rich", "jinja2", "duckdb", "narwhals", "flint"}
+
+
 def test_import_brings_no_heavy_library() -> None:
     code = "import dpnoise, sys; print(*{name.split('.')[0] for name in sys.modules})"
     process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=True, text=True
     )
-    assert not {"numba", "scipy", "llvmlite", "rich", "jinja2"} & set(process.stdout.split())
+    assert not HEAVY & set(process.stdout.split())
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_the_version_and_the_help_import_no_heavy_library(option: str) -> None:
+    code = f"""
+import sys
+from dpnoise.cli import main
+try:
+    main([{option!r}])
+finally:
+    print("imported", *{{name.split(".")[0] for name in sys.modules}})
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    )
+    imported = process.stdout.rpartition("imported ")[2].split()
+    assert "argparse" in imported
+    assert not HEAVY & set(imported)
+
+
+def test_kernels_on_the_disk_are_loaded_without_the_compiler() -> None:
+    """The first run puts the kernels on the disk, where they are missing."""
+    code = """
+import sys
+from dpnoise.core.kernel_table import load_kernels
+load_kernels()
+print("numba.np.arraymath" in sys.modules, "scipy.linalg" in sys.modules)
+"""
+    results = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+        for _ in range(2)
+    ]
+    assert results[1].stdout == "False False\n"
 
 
 @pytest.mark.long

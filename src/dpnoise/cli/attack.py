@@ -53,6 +53,10 @@ def _attack(arguments: argparse.Namespace) -> None:
 
 def _target(name: str, claims: dict[str, float]) -> targets.Target:
     """Return a target by name, or a function, which is assumed to add Laplace noise."""
+    if name in targets.MECHANISMS:
+        raise ArgumentError(
+            f"Attacks take noise that is added to a number. Run dpnoise audit {name} --epsilon 1."
+        )
     if name in targets.names():
         return targets.make_target(name, **claims)
     return targets.resolve(name, claims["epsilon"], 0.0, claims["sensitivity"])

@@ -95,6 +95,9 @@ def _audit(arguments: argparse.Namespace) -> int:
         if not arguments.all:
             raise ArgumentError("Say which epsilon is claimed: --epsilon 1.")
         arguments.epsilon = 1.0
+    if len((arguments.target or "").split()) > 1:
+        command = shlex.quote(arguments.target)
+        raise ArgumentError(f"A program is given by --command: dpnoise audit --command {command}.")
     paths = (arguments.html, arguments.json)
     check_targets(*paths, replace=True)
     console = terminal.console(soft_wrap=True)

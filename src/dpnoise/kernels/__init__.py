@@ -64,10 +64,9 @@ def _warm_up(values: Floats, whole: int, real: float) -> int:
 
 @lru_cache(maxsize=1)
 def finish_importing() -> None:
-    """Import the modules that Numba imports only on the first call of a kernel, about 200.
+    """Import the modules that Numba imports only on the first call of a kernel from the disk.
 
-    If `_warm_up` comes from the cache, Numba does not import the modules that compile. So
-    `import_compiler` imports those by name.
+    The compiler's, about 200, are imported by the first kernel that is compiled, under its lock.
     """
-    numba_internals.import_compiler()
+    numba_internals.import_lazy_modules()
     _warm_up(np.empty(0), 0, 0.0)

@@ -79,9 +79,9 @@ def machine_code(kernel: Untyped, signature: tuple[object, ...]) -> Kernel:
     return code
 
 
-def import_compiler() -> None:
-    """Import the modules that Numba imports only when it compiles a kernel."""
-    for module in ("numba.core.boxing", "numba.core.runtime.context"):
+def import_lazy_modules() -> None:
+    """Import the modules that Numba imports only when it loads or compiles a kernel."""
+    for module in ("numba.core.boxing", "numba.core.runtime.context", "numba.cpython.numbers"):
         import_module(module)
 
 

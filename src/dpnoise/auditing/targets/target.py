@@ -316,13 +316,11 @@ def _reject_path(path: str) -> NoReturn:
         raise ArgumentError(f"{path} adds noise to a number: leave out neighbours.")
     if path in MECHANISMS:
         raise ArgumentError(
-            f"{path} is not noise that is added to a number. Run dpnoise audit {path} --epsilon 1, "
-            f'or in Python dpnoise.audit("{path}", epsilon=1.0).'
+            f"{path} is not noise that is added to a number. Audits of mechanisms take it."
         )
     if len(path.split()) > 1:
         raise ArgumentError(
-            f"There is no target {path!r}. A command is given as a list of words, {path.split()}; "
-            f"in the terminal, as --command {shlex.quote(path)}."
+            f"There is no target {path!r}. A command is given as a list of words: {path.split()}."
         )
     module, colon, attribute = path.partition(":")
     problem = f"{path!r} is not module:function."

@@ -59,7 +59,7 @@ def _open_text(files: Files, path: str, stack: ExitStack) -> io.TextIOWrapper:
     else:
         compression = _COMPRESSIONS.get(Path(path).suffix.lower())
         if compression is None:
-            opened = stack.enter_context(Path(path).open("rb"))  # noqa: SIM115 - the stack closes it
+            opened = stack.enter_context(io.FileIO(path))
         else:
             arrow = import_extra("pyarrow", "files")
             opened = stack.enter_context(arrow.input_stream(path, compression))
