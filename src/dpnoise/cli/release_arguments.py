@@ -297,14 +297,13 @@ def parse_request(arguments: argparse.Namespace) -> tuple[Request, Files | None]
         source = _data(arguments)
         if source is not None:
             check_there(source)
-        question = _question(arguments)
-        if source is not None and not arguments.check and _lacks_column(question):
+        if source is not None and not arguments.check and _lacks_column(arguments):
             raise ArgumentError(
                 f"Say which column of {description.describe_paths(source.path_texts)} to use: "
                 f"--column NAME. {described_columns(source)}",
                 delimiter=";",
             )
-        return _request(arguments, question), source
+        return _request(arguments, _question(arguments)), source
     for option in (*_QUESTION, *_FORMAT, *_PRIVACY, *_PEOPLE):
         if getattr(arguments, option.dest) not in (None, False):
             raise ArgumentError(f"{path} says what to publish: write {option.name} there.")
@@ -359,9 +358,9 @@ def _question(arguments: argparse.Namespace) -> Question:
     )
 
 
-def _lacks_column(question: Question) -> bool:
+def _lacks_column(arguments: argparse.Namespace) -> bool:
     """Return whether a statistic needs a column and has none. Counting rows needs none."""
-    return question.column is None and any(name != "count" for name in question.statistics)
+    return arguments.column is None and any(name != "count" for name in arguments.query or ())
 
 
 def _request(arguments: argparse.Namespace, question: Question) -> Request:
