@@ -58,11 +58,8 @@ def _open_text(files: Files, path: str, stack: ExitStack) -> io.TextIOWrapper:
         opened = io.FileIO(sys.stdin.fileno(), closefd=False)
     else:
         compression = _COMPRESSIONS.get(Path(path).suffix.lower())
-        if compression is None:
-            opened = stack.enter_context(io.FileIO(path))
-        else:
-            arrow = import_extra("pyarrow", "files")
-            opened = stack.enter_context(arrow.input_stream(path, compression))
+        arrow = import_extra("pyarrow", "files")
+        opened = stack.enter_context(arrow.input_stream(path, compression))
     return io.TextIOWrapper(opened, _DECODERS.get(files.encoding, files.encoding), newline="")
 
 
