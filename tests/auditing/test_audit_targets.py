@@ -377,7 +377,7 @@ def test_a_target_that_takes_other_arguments_is_told_what_it_gets(
         ({"size": 3}, "size is for mechanisms of any kind: give neighbours."),
         ({"pairs": (0, 1)}, "pairs must be a list of pairs of numbers: [(0.5, 1.5)]."),
         ({"pairs": [(0, 2)]}, "pairs must differ by the sensitivity, 1, at most, got (0, 2)."),
-        ({"confidence": 95}, "confidence must be between 0 and 1, got 95.0."),
+        ({"confidence": 95}, "confidence must be between 0 and 1, got 95.0: write 0.95 for 95 %."),
         ({"budget": 1e5}, "budget must be an integer, got 100000.0."),
         ({"neighbours": "vector"}, "attacks is for added noise: leave out neighbours."),
     ],

@@ -241,7 +241,7 @@ def test_every_example_of_the_help_runs(run: Run) -> None:
         (["release", "people.csv", "--column", "Age"], "Did you mean age?"),
         (["release", "people.csv", "--group-by", "citty=cork"], "Did you mean city?"),
         (["release", "typed.parquet", "--column", "incom"], "Did you mean income?"),
-        (["release", "people.csv", "--column=age", "--query=meann"], "did you mean mean or"),
+        (["release", "people.csv", "--column=age", "--query=meann"], "mean mean or median?"),
         (["release", "people.csv", "--missing", "dorp"], "Did you mean drop?"),
         (["release", "people.csv", "--column", "age", "x.csv"], "'x.csv' was not expected"),
         (["audit", "numpy.laplce", "--epsilon", "1"], "Did you mean numpy.laplace"),

@@ -254,7 +254,7 @@ def test_links_follow_the_rules_of_their_targets(capsys: pytest.CaptureFixture[s
         ("to-release", "earlier.json", "exists. Name another file"),
         ("to-data", "t.csv", "is the data"),
         ("to-folder", ".", "is a folder"),
-        ("to-nowhere", "nowhere/r.json", "no folder nowhere"),
+        ("to-nowhere", "nowhere/r.json", "nowhere to write to-nowhere to."),
         ("to-itself", "to-itself", "leads to itself"),
     ]:
         Path(name).symlink_to(leads_to)

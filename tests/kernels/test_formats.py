@@ -121,7 +121,7 @@ def test_noise_beyond_the_range_of_a_format_is_drawn_without_a_warning(
 ) -> None:
     rng: Any = dpnoise.Generator()
     for draw in (rng.laplace, rng.normal, rng.exponential, rng.gumbel, rng.cauchy):
-        noises = [draw(scale, dtype=dtype), draw(scale, size=2, dtype=dtype)]
+        noises = [draw(scale=scale, dtype=dtype), draw(scale=scale, size=2, dtype=dtype)]
         out = np.empty(4, dtype)
-        draw(scale, out=out[::2])
+        draw(scale=scale, out=out[::2])
         assert not any(np.isnan(noise).any() for noise in (*noises, out[::2]))

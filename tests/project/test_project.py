@@ -34,13 +34,14 @@ def page_name(page: Path) -> str:
 
 
 # Files that import our modules by their names.
-LAZY_IMPORTERS = ("__init__.py",)
+LAZY_IMPORTERS = ("__init__.py", "containers.py")
 
 
 def test_no_module_of_ours_is_imported_by_a_string() -> None:
     """Import-linter reads only import statements, so every import must be one.
 
-    The exceptions are packages that load public subpackages on first use.
+    The exceptions are packages that load public names on first use, and `release.containers`, which
+    imports the release of tensors when it is given the first one.
     """
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -203,7 +203,7 @@ def test_selections_equal_a_second_implementation(mechanism: Any, form: str) -> 
         for _ in range(10):
             secret = os.urandom(32)
             scores = (size + rng.standard_normal(12)).tolist()
-            mech = mechanism(0.7, 1.0)
+            mech = mechanism(epsilon=0.7, sensitivity=1.0)
             selected = mech.select(scores, rng=fixed_generator(secret))
             assert selected == independent.select(form, Key(secret), scores, mech.scale)
 

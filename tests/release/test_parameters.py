@@ -143,9 +143,9 @@ for value in (3.3, 1e308, 5e-324):
     mechanism.release(np.array([value]))
 rng = dpnoise.Generator()
 for scale in (1.0, 1e-310, 1e308):
-    assert type(rng.laplace(scale)) is float
-    rng.laplace(scale, size=3)
-    rng.gamma(1.7, scale, size=3)
+    assert type(rng.laplace(scale=scale)) is float
+    rng.laplace(scale=scale, size=3)
+    rng.gamma(1.7, scale=scale, size=3)
 print("done")
 """
     process = subprocess.run(

@@ -29,8 +29,8 @@ def align_columns(rows: Sequence[Sequence[object]], numbers: int) -> str:
     Examples
     --------
     >>> print(align_columns([["city", "count"], ["cork", "12"], ["dun\nlaoghaire", "7"]], 1))
-    city             count
-    cork                12
+    city            count
+    cork               12
     dun\nlaoghaire      7
     """
     texts = [[escape_text(cell) for cell in row] for row in rows]

@@ -284,7 +284,7 @@ def test_no_plans_have_no_answers(make: Any) -> None:
 
 def test_an_object_that_is_not_a_frame_is_refused() -> None:
     for source in ([1, 2], {"x": [1]}, np.ones(3), None):
-        with pytest.raises(ArgumentTypeError, match="The data must be a pandas, Polars"):
+        with pytest.raises(ArgumentTypeError, match="The data must be a file or a pandas, Polars"):
             tally(source, Plan((Rows(),)))
 
 
