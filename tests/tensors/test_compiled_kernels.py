@@ -18,7 +18,7 @@ from dpnoise.integrations import triton_release, triton_stream
 
 pairs = sys.argv[1] == "pairs"
 signature = dict.fromkeys(["values", "out"], "*fp32")
-signature |= {"parameters": "*i64", "floats": "*fp64", "counter": "*i64", "places": "*i64"}
+signature |= {"parameters": "*i64", "floats": "*fp64", "counter": "*i64", "open_blocks": "*i64"}
 signature |= {"capacity": "i32"}
 constants = {"pairs": pairs, "clip": True, "ragged": False, "BLOCK": 32}
 signature |= dict.fromkeys(constants, "constexpr")
