@@ -88,12 +88,14 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __getattr__(name: str) -> object:
-    if name in {"auditing", "statistics", "testing"}:
-        return _import_module(f"dpnoise.{name}")
-    if name not in _MODULE_OF:
+    module = name if name in {"auditing", "statistics", "testing"} else _MODULE_OF.get(name)
+    if module is None:
         raise AttributeError(f"module 'dpnoise' has no attribute {name!r}")
-    value = getattr(_import_module(f"dpnoise.{_MODULE_OF[name]}"), name)
-    globals()[name] = value  # The next use finds it without this function.
+    # NumPy cannot be imported again after an interrupt in the middle of its import.
+    run_uninterrupted = _import_module("dpnoise.core.signals").run_uninterrupted
+    value: object = run_uninterrupted(lambda: _import_module(f"dpnoise.{module}"))
+    if name != module:
+        value = globals()[name] = getattr(value, name)  # The next use finds it without this.
     return value
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -252,7 +253,9 @@ BUDGETS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=lambda budget: "-".join(map(str, budget.values())))
 @pytest.mark.parametrize("name", STATISTICS)
-def test_a_function_spends_its_budget_as_a_request_does(name: str, budget: dict[str, Any]) -> None:
+def test_a_function_spends_its_budget_as_a_request_does(
+    name: str, budget: dict[str, Any], tmp_path: Path
+) -> None:
     """The same data, budget and key give the same release."""
     function, arguments, intervals = STATISTICS[name]
     if name == "median" and budget.get("delta"):
@@ -260,7 +263,9 @@ def test_a_function_spends_its_budget_as_a_request_does(name: str, budget: dict[
     values, key = [1.0, 4.0, 7.5] * 100, bytes(range(32))
     question = statistics.Question([name], "x", **arguments)
     request = statistics.Request(publish=[question], intervals=True, **budget)
-    (published,) = statistics.publish(pl.DataFrame({"x": values}), request, fixed_generator(key))
+    path = tmp_path / "values.csv"
+    path.write_text("\n".join(["x", *map(str, values)]))
+    (published,) = statistics.publish(path, request, fixed_generator(key))
     released = function(values, rng=fixed_generator(key), **arguments, **intervals, **budget)
     assert released == published.release
     is_gaussian = budget.get("mechanism") == "gaussian" and name != "median"
