@@ -35,7 +35,7 @@ def test_the_rate_is_rounded_down(monkeypatch: pytest.MonkeyPatch) -> None:
     """At 1/3 the first uniform outside is the largest multiple of 2^-53 below it."""
     least_out = math.floor(2**53 / 3) * 2.0**-53
     uniforms = torch.tensor([least_out - 2.0**-53, least_out], dtype=torch.float64).numpy()
-    monkeypatch.setattr(Generator, "random", lambda _self, _count: uniforms)
+    monkeypatch.setattr(Generator, "random", lambda _self, *, size: uniforms[:size])
     assert sampling.choose_samples(2, 1 / 3).tolist() == [0]
     assert sampling.choose_samples(2, 1.0).tolist() == [0, 1]
 
