@@ -103,8 +103,8 @@ PLANTED_ERRORS = {
     ),
     "the first sign for both": PlantedError(
         "certified.py",
-        "unsigned(u) << np.uint64(1)",
-        "unsigned(u) << np.uint64(0)",
+        "as_unsigned(u) << np.uint64(1)",
+        "as_unsigned(u) << np.uint64(0)",
         "gaussian_pair",
     ),
     "Gumbel's E a little off": PlantedError(

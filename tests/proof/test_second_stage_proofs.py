@@ -163,14 +163,14 @@ PLANTED_ERRORS = {
     ),
     "a carry of the decision": (
         "second_decision.nearest_cell",
-        ("second_stage", "    whole += np.uint64(less(y, fraction))\n", ""),
+        ("second_stage", "    whole += np.uint64(is_less(y, fraction))\n", ""),
     ),
     "the comparison of the decision": (
         "second_decision.nearest_cell",
         (
             "second_stage",
-            "np.uint64(less(plus(y, bound), bound))",
-            "np.uint64(less(plus(y, bound), y))",
+            "np.uint64(is_less(plus(y, bound), bound))",
+            "np.uint64(is_less(plus(y, bound), y))",
         ),
     ),
     "the places of the ratio": (
@@ -248,7 +248,7 @@ def test_the_translated_logarithm_is_the_function() -> None:
         v, zeros = max(number, 1), 128 - max(number, 1).bit_length()
         below = v << zeros < to_integer(fixed.SQRT_HALF)
         t = FixedPoint(
-            choices={"zeros_before(v)": zeros, "less(f, SQRT_HALF)": below},
+            choices={"zeros_before(v)": zeros, "is_less(f, SQRT_HALF)": below},
             wraps=dict.fromkeys(second_functions.WRAPS, 1),
         )
         result, e = t.call(fixed.minus_log, t.free_variable("v", 0, 2**128 - 1))
@@ -276,7 +276,7 @@ def numbers(count: int) -> list[int]:
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        ("return plus(a, b) if less(a, b) else a", "a selection nobody decided"),
+        ("return plus(a, b) if is_less(a, b) else a", "a selection nobody decided"),
         ("while a:\n        pass\n    return a", "a loop of unknown length"),
         ("return a / b", "an operation that has no rule"),
         ("return unknown(a)", "a function that nobody knows"),
@@ -286,7 +286,7 @@ def test_source_without_a_rule_is_refused(
     source: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "untranslatable.py").write_text(
-        f"from dpnoise.kernels.fixed import less, plus\n\ndef kernel(a, b):\n    {source}\n"
+        f"from dpnoise.kernels.fixed import is_less, plus\n\ndef kernel(a, b):\n    {source}\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     sys.modules.pop("untranslatable", None)

@@ -596,7 +596,7 @@ class _Body:
     def rule_down(self, _node: ast.expr, a: Value, places: Value) -> Number:
         return Number(shift_right(self.translation.require_unwrapped(a), places), 128, reduced=True)
 
-    def rule_less(self, node: ast.expr, a: Value, b: Value) -> bool:
+    def rule_is_less(self, node: ast.expr, a: Value, b: Value) -> bool:
         outcome = bool(self.chosen_outcome(node))
         self.prove_less(
             self.translation.require_unwrapped(a), self.translation.require_unwrapped(b), outcome
@@ -608,7 +608,7 @@ class _Body:
         self.translation.prove(f"{text} in [{2**127 >> zeros}, {(2**128 >> zeros) - 1}]")
         return np.uint64(zeros)
 
-    def rule_where(self, _node: ast.expr, condition: bool) -> np.uint64:  # noqa: FBT001 (as in the kernel)
+    def rule_mask_where(self, _node: ast.expr, condition: bool) -> np.uint64:  # noqa: FBT001 (as in the kernel)
         return np.uint64(_ALL_ONES if condition else 0)
 
     def rule_mask_of(self, node: ast.expr, sign: Value) -> np.uint64:

@@ -425,8 +425,8 @@ _EXPECTED_READS = {
     "gaussian_pair": [
         "ones_after(v, 64)",
         "ones_after(u, 64)",
-        "unsigned(u)",
-        "unsigned(u)",
+        "as_unsigned(u)",
+        "as_unsigned(u)",
         "with_sign_of(u, gaussian_pair_argument_2)",
         "with_sign_of(u_moved_1, gaussian_pair_argument_3)",
     ],

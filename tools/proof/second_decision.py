@@ -158,10 +158,10 @@ def _certain_case(sign: int, *, is_zero: bool, carry: bool, half: bool) -> Case:
         wraps=wraps,
         choices={
             "part[0] | part[1] == _0": is_zero,
-            "less(y, fraction)": carry,
+            "is_less(y, fraction)": carry,
             "y[0] < _SIGN": half,
-            "less(y, bound)": False,
-            "less(plus(y, bound), bound)": False,
+            "is_less(y, bound)": False,
+            "is_less(plus(y, bound), bound)": False,
             _CERTAIN: True,
         },
     )
@@ -215,8 +215,8 @@ def _uncertain_case(reason: str) -> Case:
         cuts={**dict.fromkeys(lines, skip_statement), "y = plus(y": set_free_variables},
         wraps={"plus(y, bound)": -1} if reason == "above" else {},
         choices={
-            "less(y, bound)": reason == "below",
-            "less(plus(y, bound), bound)": reason == "above",
+            "is_less(y, bound)": reason == "below",
+            "is_less(plus(y, bound), bound)": reason == "above",
             _CERTAIN: False,
         },
     )

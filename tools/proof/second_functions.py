@@ -222,7 +222,7 @@ def _twice_atanh(*, below: bool) -> Case:
         return Number("reciprocal", 128)
 
     t = FixedPoint(
-        choices={"zeros_before(v)": 0, "less(f, SQRT_HALF)": below},
+        choices={"zeros_before(v)": 0, "is_less(f, SQRT_HALF)": below},
         lemmas={"half_reciprocal": reciprocal},
     )
     t.call(
@@ -287,7 +287,7 @@ def _minus_log(e: int, *, below: bool) -> Case:
 
     lines = ("s = ", "t = ", "rest = ", "for k in ")
     t = FixedPoint(
-        choices={"zeros_before(v)": e, "less(f, SQRT_HALF)": below},
+        choices={"zeros_before(v)": e, "is_less(f, SQRT_HALF)": below},
         cuts={"twice_atanh = ": set_twice_atanh, **dict.fromkeys(lines, skip_statement)},
     )
     # v 2^e and the truncated c are integers, so f < c is a comparison of integers.
