@@ -88,7 +88,7 @@ def words() -> Iterator[int]:
 
 
 def words_are_complemented() -> None:
-    """Check that ones_after(word, 64) is 2^64 - 1 - word, and that as_unsigned(word) is the word."""
+    """Check that ones_after(word, 64) is 2^64 - 1 - word, and that as_unsigned(word) is word."""
     for word in words():
         assert int(certified.ones_after(np.uint64(word), 64)) == 2**64 - 1 - word, "ones_after"
         assert int(elementary.as_unsigned(np.uint64(word))) == word, "as_unsigned"
