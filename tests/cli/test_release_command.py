@@ -238,8 +238,7 @@ def test_every_example_of_the_help_runs(run: Run) -> None:
         (["release", "people.csv", "--colum", "age"], "Did you mean --column?"),
         (["release", "people.csv", "--columns=age"], "Did you mean --column? See dpnoise release"),
         (["release", "people.csv", "--xyz"], "no option --xyz. See dpnoise release --help."),
-        (["release", "people.csv", "--column", "Age"], "Did you mean age?"),
-        (["release", "people.csv", "--group-by", "citty=cork"], "Did you mean city?"),
+        (["release", "typed.parquet", "--column", "Income"], "Did you mean income?"),
         (["release", "typed.parquet", "--column", "incom"], "Did you mean income?"),
         (["release", "people.csv", "--column=age", "--query=meann"], "mean mean or median?"),
         (["release", "people.csv", "--missing", "dorp"], "Did you mean drop?"),
@@ -255,6 +254,18 @@ def test_a_name_that_is_almost_right_is_suggested(
     assert (status, out) == (2, "")
     assert words in err
     assert err.count("\n") == 1
+
+
+def test_nothing_of_the_first_line_of_csv_is_suggested(run: Run) -> None:
+    """Without a header, that line is the row of a person."""
+    Path("rows.csv").write_text("murphy,ennis\nkelly,cork\n")
+    for name in ("Murphy", "murph", "ennis ", "enis"):
+        status, out, err = run("release", "rows.csv", "--column", name, "--query", "count")
+        assert (status, out) == (2, "")
+        assert "Its first line has 2 entries. Is that line a header?" in err
+        shown = err.replace(repr(name), "")
+        assert "murphy" not in shown
+        assert "ennis" not in shown
 
 
 def test_columns_of_frames_are_suggested() -> None:

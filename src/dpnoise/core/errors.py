@@ -275,7 +275,7 @@ def check_choice(name: str, value: object, choices: Collection[object]) -> None:
         raise ArgumentError(Violation(name, rule, short_repr(value), hint[:1].lower() + hint[1:]))
 
 
-def did_you_mean(name: str, known: Iterable[str], *, similarity: float = 0.6) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a question that suggests the most similar known names; empty if there are none.
 
     Examples
@@ -284,7 +284,7 @@ def did_you_mean(name: str, known: Iterable[str], *, similarity: float = 0.6) ->
     ('Did you mean age?', '')
     """
     by_lower = {text.lower(): text for text in known}
-    near = get_close_matches(name.lower(), by_lower, n=3, cutoff=similarity)
+    near = get_close_matches(name.lower(), by_lower, n=3)
     return f"Did you mean {' or '.join(by_lower[text] for text in near)}?" if near else ""
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import duckdb
 
 _MAX_LIST_LENGTH: Final = 500  # The most characters of column names in an error.
-_NEARLY_EQUAL: Final = 0.75  # Similar names have this ratio of difflib, or a larger one.
 # DuckDB must not read columns from the names of folders.
 WITHOUT_HIVE: Final = "hive_partitioning=false"
 # Messages that our SQL raises about JSON: a column that hive declares too, and an inexact id.
@@ -247,26 +246,12 @@ class RowSource:
                     f"{self.opening.shown} has more than one column {name!r}. Rename all but one."
                 )
             if times == 0:
-                hint = self._suggest_column(name) or self.described_columns
+                # The first line of a CSV file may be a row of somebody: nothing of it is shown.
+                names = () if self.has_header else self.names or ()
+                hint = escape_text(did_you_mean(name, names)) or self.described_columns
                 raise ArgumentError(
                     f"{self.opening.shown} has no column {name!r}. {hint}", delimiter=";"
                 )
-
-    def _suggest_column(self, name: str) -> str:
-        """Return a question with similar names. The first line of CSV may be a row of data.
-
-        So entries with digits are not shown, and others must have the same letters and length,
-        except for one or two letters.
-        """
-        names = self.names or ()
-        if not self.has_header:
-            return escape_text(did_you_mean(name, names))
-        words = [
-            entry
-            for entry in names
-            if not any(map(str.isdigit, entry)) and abs(len(entry) - len(name)) <= 1
-        ]
-        return escape_text(did_you_mean(name, words, similarity=_NEARLY_EQUAL))
 
     @property
     def described_columns(self) -> str:
