@@ -23,7 +23,14 @@ from dpnoise.core.safe_text import shorten
 from dpnoise.statistics.engines import arithmetic, keys, persons
 from dpnoise.statistics.engines.arithmetic import ROWS, AskColumns, Expressions, Grouped
 from dpnoise.statistics.engines.checking import check_plan
-from dpnoise.statistics.engines.runners import PlanColumns, Runner, Tables, as_narwhals, runner_of
+from dpnoise.statistics.engines.runners import (
+    Columns,
+    PlanColumns,
+    Runner,
+    Tables,
+    as_narwhals,
+    runner_of,
+)
 from dpnoise.statistics.plan import Ask, Edges, Grouping, Key, Plan, Rows, SumAnswer, Tally, Unit
 
 if TYPE_CHECKING:
@@ -32,7 +39,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
     from narwhals.dtypes import DType
 
-    from dpnoise.statistics.engines.arithmetic import DataFrame
     from dpnoise.statistics.engines.runners import Frame
 else:
     nw = import_extra("narwhals", "engines")
@@ -359,14 +365,14 @@ class _Query:
                 answers.append(self.asks[ask].answer(results, count, np.asarray(rows - count)))
         return Tally(tuple(answers))
 
-    def _group_rows(self, plan: Plan, table: "DataFrame") -> Grouped:
+    def _group_rows(self, plan: Plan, columns: Columns) -> Grouped:
         """Return a result with the group of each row."""
-        places = np.zeros(len(table), dtype=np.int64)
+        places = np.zeros(len(columns[ROWS]), dtype=np.int64)
         for grouping in plan.by:
             index_of = self.matches[grouping]
-            indices = [index_of[entry] for entry in table[self.keys[grouping]].to_list()]
+            indices = [index_of[entry] for entry in columns[self.keys[grouping]]]
             places = places * len(grouping.keys) + np.array(indices, dtype=np.int64)
-        return Grouped(table, places, tuple(len(grouping.keys) for grouping in plan.by))
+        return Grouped(columns, places, tuple(len(grouping.keys) for grouping in plan.by))
 
     def _check_values(self, plan: Plan, result: Grouped) -> None:
         """Raise if a row has no id, text that is not a number or, unless dropped, no value."""
