@@ -13,14 +13,23 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numba
+import numpy as np
 import pytest
 from support.choices import sample_cases
 
 from dpnoise.auditing.attacks import pairs
-from dpnoise.kernels import cache, certified, compile_kernel, elementary
+from dpnoise.kernels import (
+    cache,
+    certified,
+    compile_kernel,
+    elementary,
+    first_stage,
+    numba_internals,
+)
+from dpnoise.kernels.cache import KernelCache
 from dpnoise.kernels.numba_internals import describe
 
 SOURCE = Path(__file__).parents[2] / "src" / "dpnoise"
@@ -461,3 +470,20 @@ def test_settings_of_other_users_of_numba_are_neither_changed_nor_obeyed(
     assert str(tmp_path / "numba") == numba.config.CACHE_DIR
     assert dict(os.environ) == environment
     assert [path.name for path in tmp_path.iterdir()] == [base.name]
+
+
+def test_a_kernel_that_allocates_does_not_compile() -> None:
+    """`dpnoise.kernels` promises that its kernels allocate nothing."""
+
+    def allocate(size: int) -> float:
+        return float(np.empty(size)[0])
+
+    def compile_with(*, allocates: bool) -> Callable[[int], float]:
+        options = numba_internals.memory_options(allocates=allocates)
+        return cast("Callable[[int], float]", numba.njit(**options)(allocate))
+
+    compile_with(allocates=True)(1)
+    with pytest.raises(numba.TypingError):
+        compile_with(allocates=False)(1)
+    assert not KernelCache(first_stage.laplace_1.py_func).allocates
+    assert KernelCache(test_a_kernel_that_allocates_does_not_compile).allocates

@@ -43,16 +43,18 @@ def compile_inline(function: _Function) -> _Function:
 
 
 def _compile(function: _Function, numba_inline: str) -> _Function:
+    cache = KernelCache(function)
     jit = numba.njit(
         nogil=True,
         error_model="numpy",
         forceinline=True,
         no_cfunc_wrapper=True,
         inline=numba_inline,
+        **numba_internals.memory_options(allocates=cache.allocates),
     )
     kernel = jit(function)
     if numba_internals.is_kernel(kernel):
-        numba_internals.set_cache(kernel, KernelCache(function))
+        numba_internals.set_cache(kernel, cache)
     return cast("_Function", kernel)
 
 

@@ -44,6 +44,7 @@ class KernelCache(CodeCache):
         self._function = (function.__module__, function.__qualname__, code.co_firstlineno)
         self._sources = _sources_of(function)
         self._stamp = _stamp_at_import(self._sources)
+        self.allocates = self._sources != _KERNELS
 
     def read(self, described: str) -> Kept:
         """Return the entry of a signature; raise if it is missing, foreign or damaged."""

@@ -59,6 +59,11 @@ def is_compiling() -> bool:
     return locked
 
 
+def memory_options(*, allocates: bool) -> dict[str, Untyped]:
+    """Return the options of a kernel that allocates arrays, or that must not compile if it does."""
+    return {"_nrt": allocates}
+
+
 def set_cache(kernel: Untyped, cache: NullCache) -> None:
     """Set the cache of a kernel; Numba's public setter accepts only its own cache."""
     kernel._cache = cache  # noqa: SLF001
@@ -88,6 +93,10 @@ def import_lazy_modules() -> None:
 class CodeCache(NullCache):  # type: ignore[misc] # Numba publishes no types
     """The base of a cache for the machine code of one kernel."""
 
+    # Whether the kernel allocates arrays. If so it needs Numba's runtime, which takes longer to
+    # compile than a kernel takes to load.
+    allocates: bool
+
     def read(self, described: str) -> Kept:
         """Return the entry of a signature; raise if there is none."""
         raise NotImplementedError
@@ -98,9 +107,10 @@ class CodeCache(NullCache):  # type: ignore[misc] # Numba publishes no types
 
     def load_overload(self, sig: object, target_context: Untyped) -> CompileResult | None:
         """Return the compiled function for a signature, or None."""
-        # Of a refresh, code from the disk needs only the runtime: the rest imports 200 modules and
-        # SciPy for the compiler, which refreshes the context itself.
-        rtsys.initialize(target_context)
+        # Of a refresh, code from the disk needs at most the runtime: the rest imports 200 modules
+        # and SciPy for the compiler, which refreshes the context itself.
+        if self.allocates:
+            rtsys.initialize(target_context)
         try:
             kept, code = self.read(describe(sig, target_context.codegen()))
             return CompileResult._rebuild(target_context, *code) if kept == sig else None  # noqa: SLF001
