@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from scipy import stats
 from support.alarms import LONG, check_probability
+from support.payments import losses_paid
 
 import dpnoise
 from dpnoise import cli
@@ -175,7 +176,7 @@ def test_all_parts_together_are_within_the_budget(budget: dict[str, Any]) -> Non
     request = person_request(ALL, replace(COUNT, weight=3.0), **budget)
     cost = request.cost()
     losses = [loss for discovery in request.discoveries() for loss in discovery.losses]
-    losses += [loss for _, query in request.prepare() for loss in query.losses]
+    losses += losses_paid(request)
     if request.rho is not None:
         assert sum(loss.rho for loss in losses) == cost.rho <= Fraction("0.3")
         assert cost.rho > Fraction("0.3") * (1 - Fraction(1, 2**40))

@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.payments import losses_paid
 
 import dpnoise
 from dpnoise import cli, statistics
@@ -171,8 +172,7 @@ def test_one_request_answers_several_columns_statistics_and_groupings() -> None:
 
 
 def test_all_statistics_together_cost_epsilon() -> None:
-    losses = [loss for _, query in EVERYTHING.prepare() for loss in query.losses]
-    spent = sum((Fraction(loss.amount) for loss in losses), Fraction(0))
+    spent = sum((Fraction(loss.amount) for loss in losses_paid(EVERYTHING)), Fraction(0))
     assert spent == EVERYTHING.cost().epsilon
     assert Fraction(SURE * 8) * (1 - Fraction(1, 2**50)) <= spent <= Fraction(SURE * 8)
 
@@ -200,8 +200,10 @@ def test_the_record_says_what_was_done_and_shows_nothing_else() -> None:
     assert record["privacy_unit"] == "one row"
     assert dt.datetime.fromisoformat(record["date"]).tzinfo is not None
     count, mean = record["releases"]
-    assert count["mechanism"].startswith("discrete Laplace")
-    assert (count["scale"], count["grid"], count["confidence"]) == (2.0, 1.0, 0.95)
+    assert count["mechanism"].startswith("Laplace noise, exact, rounded once, on the sums of the")
+    assert count["mechanism"] == mean["mechanism"]
+    assert (count["scale"], count["grid"], count["confidence"]) == (None, 1.0, 0.95)
+    assert count["shared"] == mean["shared"] == ("count", "mean")
     assert mean["grid"] == 2.0**-28
     assert record["request"]["groups"] == {"city": ["cork"]}
     record_text = json.dumps(record)

@@ -8,10 +8,11 @@ from dpnoise.cli import terminal
 from dpnoise.core.errors import ArgumentError
 from dpnoise.core.safe_text import escape_text
 from dpnoise.statistics.digits import format_margin
-from dpnoise.statistics.queries import Mean, Query, Variance
+from dpnoise.statistics.queries import Mean, Variance
 from dpnoise.statistics.requests import Discovery, Request
 from dpnoise.statistics.results import NO_INFORMATION, Release
 from dpnoise.statistics.selections import QuantileSelection
+from dpnoise.statistics.shared_sums import AnyQuery
 
 
 class Tolerance(NamedTuple):
@@ -23,7 +24,7 @@ class Tolerance(NamedTuple):
     def __str__(self) -> str:
         return f"{100 * self.amount:g} %" if self.is_share else f"{self.amount:,g}"
 
-    def allows(self, query: Query, rows: int, confidence: float) -> bool:
+    def allows(self, query: AnyQuery, rows: int, confidence: float) -> bool:
         """Return whether the margin for a number of rows is small enough."""
         most = self.amount * query.possible_range(rows) if self.is_share else self.amount
         return query.expected_margin(rows, confidence) <= most
@@ -106,7 +107,7 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
     return request
 
 
-def _margin_text(query: Query, rows: int, confidence: float) -> str:
+def _margin_text(query: AnyQuery, rows: int, confidence: float) -> str:
     """Return the margin of one number, and how large it is within its range."""
     margin, whole = query.expected_margin(rows, confidence), query.possible_range(rows)
     if isinstance(query, Mean | Variance | QuantileSelection) and 2 * margin >= whole:
@@ -131,7 +132,7 @@ def _explain_rows(request: Request, rows: int, tolerance: Tolerance | None) -> s
     return " ".join(texts)
 
 
-def amount_text(item: Query | Release | Discovery) -> str:
+def amount_text(item: AnyQuery | Release | Discovery) -> str:
     """Return the loss of a statistic or of a discovery as text."""
     return f"{item.epsilon:.4g}" if item.epsilon is not None else f"rho {item.rho:.4g}"
 

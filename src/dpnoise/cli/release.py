@@ -207,7 +207,7 @@ def _show(table: Table, *, as_json: bool) -> None:
     for published in table:
         release = published.release
         parts = ", ".join(f"{name} {part:.4g}" for name, part in release.parts.items())
-        words = f"{release.query} {amount_text(release)}" + (f" ({parts})" if parts else "")
+        words = f"{release.paid_for} {amount_text(release)}" + (f" ({parts})" if parts else "")
         if words not in costs:
             costs.append(words)
     joint_words = ' and "all within" for all numbers of one statistic together' if joint else ""

@@ -24,10 +24,10 @@ from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
 from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
 from dpnoise.statistics.plan import Key
-from dpnoise.statistics.queries import Query
 from dpnoise.statistics.report import quote_blanks
 from dpnoise.statistics.requests import Discovery, Groups, PlanKey, Question, Request, key_for_json
 from dpnoise.statistics.results import NO_INFORMATION, SMALL_TABLE, Release
+from dpnoise.statistics.shared_sums import AnyQuery, NoisySums
 
 Progress = Callable[[float], object]
 
@@ -345,12 +345,14 @@ def publish(  # Most of its lines are documentation.
 
     charge.pay()
 
-    def release(question: Question, query: Query) -> list[Release]:
+    noisy_sums = NoisySums(rng)
+
+    def release(question: Question, query: AnyQuery) -> list[Release]:
         key = PlanKey(question.by, question.person_value)
         if key not in plans:
             return []  # No group was discovered.
         answer: Any = tallies[key].answers[plans[key].asks.index(query.ask)]
-        return query.release(answer, request.confidence, rng)
+        return noisy_sums.release(query, answer, request.confidence)
 
     published = _publish_all(request, groups, release)
     table = Table(
@@ -479,7 +481,7 @@ def _label_order(label: str) -> tuple[bool, int, str]:
 def rehearsal(request: Request) -> Table:
     """Return the table of `publish` with zeros for numbers and 1 for margins, without data."""
 
-    def zeros(question: Question, query: Query) -> list[Release]:
+    def zeros(question: Question, query: AnyQuery) -> list[Release]:
         labels = getattr(query, "labels", ())
         if len(labels) == 1 and query.name != "histogram":
             labels = ()
@@ -495,7 +497,7 @@ def rehearsal(request: Request) -> Table:
 
 
 def _publish_all(
-    request: Request, groups: Groups, release: Callable[[Question, Query], list[Release]]
+    request: Request, groups: Groups, release: Callable[[Question, AnyQuery], list[Release]]
 ) -> tuple[Published, ...]:
     """Make the releases of all questions, and arrange them by group.
 

@@ -43,7 +43,7 @@ class _NoisyStatistic(LossMixin):
         return self.noise.mechanism
 
 
-class _AdditiveStatistic(_NoisyStatistic):
+class AdditiveStatistic(_NoisyStatistic):
     """Base class of counts and sums: the noise is added to the number that is published."""
 
     labels: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class _AdditiveStatistic(_NoisyStatistic):
         ]  # fmt: skip
 
 
-class Count(_AdditiveStatistic):
+class Count(AdditiveStatistic):
     """The number of rows, or the number of values in a column."""
 
     name = "count"
@@ -134,7 +134,7 @@ def _check_edges(edges: object) -> Floats:
     return array
 
 
-class Histogram(_AdditiveStatistic):
+class Histogram(AdditiveStatistic):
     """The number of values in each cell between declared edges; values outside are left out."""
 
     name = "histogram"
@@ -203,7 +203,7 @@ class _BoundedStatistic(_NoisyStatistic):
         return Sums(self.column, bounds.grid, bounds.least, bounds.most, self._squares)
 
 
-class Sum(_BoundedStatistic, _AdditiveStatistic):
+class Sum(_BoundedStatistic, AdditiveStatistic):
     """The sum of the clamped values."""
 
     name = "sum"
@@ -236,6 +236,10 @@ class _Moments(_BoundedStatistic):
 
     _words: str  # The sums that get the noise, in words.
     _at_once: int  # The number of sums that must be within their error for the margin to hold.
+    number_of_sums: int
+    # The statistics that are computed from the same noisy sums, and the query that draws these.
+    shared: tuple[str, ...] = ()
+    base: "_Moments | None" = None
 
     def sums_of(self, count: _Whole, total: _Whole, squares: _Whole) -> tuple[_Whole, ...]:
         raise NotImplementedError
@@ -250,26 +254,50 @@ class _Moments(_BoundedStatistic):
         """Return the least and the largest number that the bounds allow."""
         raise NotImplementedError
 
+    @property
+    def row_total(self) -> Fraction:
+        """What one row adds to all sums together."""
+        raise NotImplementedError
+
     def release(self, answer: SumAnswer, confidence: float, rng: Generator | None) -> list[Release]:
         """Publish the statistic of each group."""
+        return self.publish_sums(self.noisy_sums(answer, rng), confidence)
+
+    def noisy_sums(self, answer: SumAnswer, rng: Generator | None) -> list[list[int]]:
+        """Return the noisy sums of each group."""
         answers = (answer.count, answer.total, answer.squares)
         flat = [None if numbers is None else numbers.reshape(-1) for numbers in answers]
         exact_sums = np.stack(self.sums_of(*flat), axis=-1)
-        groups = len(exact_sums)
+        sums: list[list[int]] = self.noise.release(exact_sums, rng).tolist()
+        return sums
+
+    def weighted_error(self, weights: Sequence[float], confidence: float) -> float:
+        """Return the margin of a weighted sum of the noisy sums."""
+        return self.noise.weighted_error(weights, confidence)
+
+    @property
+    def noise_words(self) -> str:
+        """The noise of the sums, in words."""
+        return f"{self.noise.words}, on {self._words}, scale {self.mechanism.scale:.17g} grids"
+
+    def publish_sums(self, sums: Sequence[Sequence[int]], confidence: float) -> list[Release]:
+        """Publish the statistic of each group, computed from its noisy sums."""
         error, joint = (
-            self.noise.error(single_confidence(confidence, self._at_once * number))
-            for number in (1, groups)
+            self._sum_error(single_confidence(confidence, number)) for number in (1, len(sums))
         )
-        words = f"{self.noise.words}, on {self._words}, scale {self.mechanism.scale:.17g} grids"
         return [
             Release(
                 self.name, self.from_sums(row), self.epsilon, None, self.margin(row, error),
-                confidence, joint_error=None if groups == 1 else self.margin(row, joint),
-                mechanism=words, grid=self.bounds.grid, rho=self.rho,
-                no_information=self._says_nothing(row, error),
+                confidence, joint_error=None if len(sums) == 1 else self.margin(row, joint),
+                mechanism=self.noise_words, grid=self.bounds.grid, rho=self.rho,
+                no_information=self._says_nothing(row, error), shared=self.shared,
             )
-            for row in self.noise.release(exact_sums, rng).tolist()
+            for row in sums
         ]  # fmt: skip
+
+    def _sum_error(self, confidence: float) -> float:
+        """Return the bound on the noise of each sum that `margin` needs."""
+        return self.noise.error(single_confidence(confidence, self._at_once))
 
     def _says_nothing(self, sums: Sequence[int], error: float) -> bool:
         """Return whether the margin covers every number that the bounds allow."""
@@ -288,8 +316,7 @@ class _Moments(_BoundedStatistic):
 
     def expected_margin(self, rows: int, confidence: float) -> float:
         """Return the margin for a number of rows with evenly spread values."""
-        error = self.noise.error(single_confidence(confidence, self._at_once))
-        return self.margin(self._typical(rows), error)
+        return self.margin(self._typical(rows), self._sum_error(confidence))
 
     def possible_range(self, rows: int) -> float:
         """Return how far the numbers that the bounds allow are apart."""
@@ -312,7 +339,13 @@ class Mean(_Moments):
 
     name = "mean"
     _at_once = 1
+    number_of_sums = 2
     _words = "the sums of the distances to both bounds"
+
+    @property
+    def row_total(self) -> Fraction:
+        """The width of the bounds."""
+        return Fraction(self.bounds.width)
 
     def _person_change(self, rows: int) -> PersonChange:
         return PersonChange.of_sums(rows * self.bounds.width)
@@ -363,8 +396,24 @@ class Variance(_Moments):
     name = "variance"
     _at_once = 3
     _words = "the sums of the squares and products of the distances to both bounds"
-
+    number_of_sums = 3
     _squares = True
+
+    @property
+    def row_total(self) -> Fraction:
+        """The squared width of the bounds, in units of 2^shift."""
+        return Fraction(self.bounds.width**2, 2**self._shift)
+
+    def deviation(self) -> "Deviation":
+        """Return the query for the root of this variance, computed from the same noisy sums."""
+        root = Deviation.__new__(Deviation)
+        vars(root).update(vars(self), base=self)
+        return root
+
+    def weighted_error(self, weights: Sequence[float], confidence: float) -> float:
+        """Return the margin of a weighted sum, of which each sum may have been rounded down."""
+        rounding = sum(map(abs, weights)) if self._shift else 0.0
+        return super().weighted_error(weights, confidence) + rounding
 
     def _person_change(self, rows: int) -> PersonChange:
         whole = rows * self.bounds.width**2

@@ -137,6 +137,8 @@ class Question:
         there. `lower` and `upper` are then the bounds of this value. None: each row counts.
     weight
         The part of the budget of each statistic, relative to the weights of other questions.
+        Statistics of a question that share noisy sums add up their parts: count, sum and mean, or
+        count, mean, variance and std.
     error
         The margin that each number should have at the confidence of the request. It replaces a part
         of the budget: the cost follows from it. Only for counts, sums and histograms.
@@ -209,6 +211,21 @@ class Question:
                     f"The error of a {name.partition(':')[0]} depends on the data. Ask for an "
                     f"error of {', '.join(_KNOWN_ERROR)} alone, and give others a weight."
                 )
+
+    @property
+    def shared_statistics(self) -> tuple[str, ...]:
+        """The statistics that are computed from the same noisy sums, and paid for together."""
+        names = self.statistic_names
+        spread = {"variance", "std"}.intersection(names)
+        family = {"count", "mean", *spread} if spread else {"count", "sum", "mean"}
+        shared = tuple(name for name in names if name in family)
+        if len(shared) == 1 or self.column is None or self.error is not None:
+            return ()
+        if self.lower is None or self.upper is None:
+            return ()
+        bounds_of = Bounds.of_squares if spread else Bounds.of_sum
+        bounds = bounds_of(self.lower, self.upper, self.grid)
+        return shared if bounds.least < bounds.most else ()  # Else no sum shows how many there are.
 
     @property
     def person_value(self) -> PersonValue | None:

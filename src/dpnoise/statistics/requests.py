@@ -33,9 +33,10 @@ from dpnoise.statistics.composition import Cost, Loss
 from dpnoise.statistics.discovery_threshold import threshold
 from dpnoise.statistics.engines import checking
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Key, PersonValue, Plan, Unit
-from dpnoise.statistics.queries import Query, check_confidence
+from dpnoise.statistics.queries import Mean, Query, Variance, check_confidence
 from dpnoise.statistics.questions import QUERIES, SELECTED, Question, check_groups
 from dpnoise.statistics.results import LossMixin, WholeNoise
+from dpnoise.statistics.shared_sums import AnyQuery, share_sums
 
 __all__ = ["Discovery", "PlanKey", "Question", "Request", "key_for_json"]
 
@@ -221,8 +222,34 @@ class Request:
         options = {"clamp": self.clamp, "intervals": self.intervals}
         return question.query(statistic, loss, contribution=contribution, **options)
 
-    def _statistics(self) -> list[tuple[Question, str]]:
-        return [(question, name) for question in self.publish for name in question.statistic_names]
+    def _shared_statistics(self, question: Question) -> tuple[str, ...]:
+        """Return the statistics of a question that share noisy sums.
+
+        If neighbours replace a person, separate counts and sums are more accurate: a person in
+        another's place moves the two sums of a mean by twice the width of the bounds.
+        """
+        return question.shared_statistics if self.neighbours == ADD_REMOVE else ()
+
+    def _payments(self, question: Question) -> list[tuple[str, ...]]:
+        """Return the statistics of a question in order; those that share noisy sums together."""
+        shared = self._shared_statistics(question)
+        payments = ((name,) for name in question.statistic_names if name not in shared)
+        return [shared, *payments] if shared else list(payments)
+
+    def _queries(
+        self, question: Question, names: tuple[str, ...], groups: Groups, loss: Loss
+    ) -> list[tuple[str, AnyQuery]]:
+        """Return the queries that one payment is for, with their names."""
+        if len(names) == 1:
+            return [(names[0], self._query(question, names[0], groups, loss))]
+        spread = {"variance", "std"}.intersection(names)
+        base = self._query(question, "variance" if spread else "mean", groups, loss)
+        assert isinstance(base, Mean | Variance)  # noqa: S101 - for the type checker
+        queries = share_sums(base, names, clamp=self.clamp)
+        return [(name, queries[name]) for name in names]
+
+    def _first_query(self, question: Question, names: tuple[str, ...], loss: Loss) -> AnyQuery:
+        return self._queries(question, names, self.groups, loss)[0][1]
 
     @cached_property
     def prices(self) -> Prices:
@@ -232,13 +259,14 @@ class Request:
             Item(lambda loss: SimpleNamespace(noise=_count_noise(loss, contribution)), None)
             for _ in self.discovered
         ]
-        for question, name in self._statistics():
-            is_selected = name.partition(":")[0] in SELECTED
-            selections = (
-                self._bounds_of_question(question, self.groups).groups if is_selected else None
-            )
-            make = partial(self._query, question, name, self.groups)
-            items.append(Item(make, selections, question.weight, question.error))
+        for question in self.publish:
+            for names in self._payments(question):
+                is_selected = names[0].partition(":")[0] in SELECTED
+                selections = (
+                    self._bounds_of_question(question, self.groups).groups if is_selected else None
+                )
+                make = partial(self._first_query, question, names)
+                items.append(Item(make, selections, question.weight * len(names), question.error))
         budget = Budget(
             *(self.epsilon, self.delta, self.rho, self.mechanism, self.confidence),
             discovers=bool(self.discovered),
@@ -265,14 +293,22 @@ class Request:
             discoveries.append(Discovery(column, unit, noise, least, (loss,)))
         return discoveries
 
-    def prepare(self, groups: Groups | None = None) -> list[tuple[Question, Query]]:
+    def prepare(self, groups: Groups | None = None) -> list[tuple[Question, AnyQuery]]:
         """Return a query for each statistic, with its part of the budget."""
         groups = self.groups if groups is None else groups
-        losses = self.prices.losses[len(self.discovered) :]
-        return [
-            (question, self._query(question, name, groups, loss))
-            for (question, name), loss in zip(self._statistics(), losses, strict=True)
-        ]
+        losses = iter(self.prices.losses[len(self.discovered) :])
+        prepared: list[tuple[Question, AnyQuery]] = []
+        for question in self.publish:
+            queries = [
+                query
+                for names in self._payments(question)
+                for query in self._queries(question, names, groups, next(losses))
+            ]
+            # In the order of the question: sorting is stable.
+            order = {name: i for i, name in reversed(list(enumerate(question.statistic_names)))}
+            queries.sort(key=lambda named: order[named[0]])
+            prepared += [(question, query) for _, query in queries]
+        return prepared
 
     def plans(self, groups: Groups | None = None) -> dict[PlanKey, Plan]:
         """Return one plan for each way of grouping. Statistics share an ask if they can."""

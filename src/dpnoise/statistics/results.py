@@ -1,7 +1,7 @@
 """Published numbers with their margins, and the exact noise on integers behind them."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
@@ -23,6 +23,7 @@ LAPLACE_WORDS: Final = "Laplace noise, exact, rounded once"
 GAUSSIAN_WORDS: Final = "Gaussian noise, exact, rounded once"
 DISCRETE_WORDS: Final = "discrete Laplace noise, exact"
 NO_INFORMATION: Final = "no information: too few rows for this epsilon"
+_HALVINGS: Final = 60  # Halvings of an interval until it is as narrow as a float.
 SMALL_TABLE: Final = "dpnoise.statistics.report/small_table.html"  # For notebooks.
 
 AdditiveMechanism = LaplaceMechanism | GaussianMechanism | DiscreteLaplaceMechanism
@@ -85,6 +86,9 @@ class Release:
     no_information
         Whether the margin or interval covers every number that the bounds allow; for several
         quantiles, a list.
+    shared
+        The statistics that were computed from the same noisy sums, this one included. Together
+        they cost `epsilon` or `rho` once. Empty if this release has noise of its own.
     """
 
     query: str
@@ -101,6 +105,12 @@ class Release:
     grid: float | None = None
     rho: float | None = None
     no_information: Any = False
+    shared: tuple[str, ...] = ()
+
+    @property
+    def paid_for(self) -> str:
+        """The statistics that the privacy loss of this release pays for."""
+        return ", ".join(self.shared) or self.query
 
     def numbers(self, path: tuple[str, ...] = ()) -> Iterator[Number]:
         """Yield each number. If there are several, a path ends with the label of its number."""
@@ -219,6 +229,18 @@ class WholeNoise:
             return self.mechanism.error(confidence)
         return self.mechanism.error(confidence) + 0.5
 
+    def weighted_error(self, weights: Sequence[float], confidence: float) -> float:
+        """Return the margin of a weighted sum of integers that have independent noise.
+
+        Each integer was rounded once, which moves the sum by at most half of its weight.
+        """
+        sizes = [abs(weight) for weight in weights if weight]
+        if isinstance(self.mechanism, GaussianMechanism):
+            noise = self.mechanism.error(confidence) * math.hypot(*sizes)
+        else:
+            noise = self.mechanism.scale * _laplace_sum_quantile(sizes, confidence)
+        return noise * (1 + 2.0**-40) + sum(sizes) / 2
+
     def release(self, exact: Array, rng: Generator | None) -> Array:
         """Release integers, as int64 or as Python's integers like the input."""
         if exact.dtype == object:
@@ -226,6 +248,34 @@ class WholeNoise:
             return np.array(flat, dtype=object).reshape(exact.shape)
         released: Array = self.mechanism.release(np.ascontiguousarray(exact, np.int64), rng)
         return released
+
+
+def _laplace_sum_quantile(weights: Sequence[float], confidence: float) -> float:
+    """Return t with P(|w1 X1 + w2 X2 + ...| <= t) >= confidence, for Laplace variates of scale 1.
+
+    For different weights the probability beyond t is the sum of c_i exp(-t/w_i), where c_i is the
+    product of w_i^2/(w_i^2 - w_j^2) over all other j. Weights that are too close are increased by
+    1/256, which only increases t.
+    """
+    distinct: list[float] = []
+    for weight in sorted(weights):
+        distinct.append(max(weight, distinct[-1] * (1 + 2.0**-8)) if distinct else weight)
+    factors = [
+        math.prod(w * w / ((w - other) * (w + other)) for other in distinct if other != w)
+        for w in distinct
+    ]
+
+    def is_beyond(t: float) -> bool:
+        terms = (c * math.exp(-t / w) for c, w in zip(factors, distinct, strict=True))
+        return sum(terms) > 1 - confidence
+
+    low, high = 0.0, distinct[-1]
+    while is_beyond(high):
+        low, high = high, 2 * high
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_beyond(middle) else (low, middle)
+    return high
 
 
 def single_confidence(confidence: float, number: int) -> float:

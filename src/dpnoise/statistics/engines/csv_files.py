@@ -51,17 +51,17 @@ class _Header:
 
 
 def _open_text(files: Files, path: str, stack: ExitStack) -> io.TextIOWrapper:
-    """Open a CSV file as text, decompressed."""
-    opened: Any
+    """Open a CSV file as text, decompressed. The stack closes it, but not the standard input."""
+    encoding = _DECODERS.get(files.encoding, files.encoding)
+    # Without Python's buffer: a waiting thread would keep its lock.
     if path == STANDARD_INPUT:
-        # Without Python's buffer: a waiting thread would keep its lock.
-        opened = io.FileIO(sys.stdin.fileno(), closefd=False)
-    elif compression := _COMPRESSIONS.get(Path(path).suffix.lower()):
-        arrow = import_extra("pyarrow", "files")
-        opened = stack.enter_context(arrow.input_stream(path, compression))
+        opened: Any = io.FileIO(sys.stdin.fileno(), closefd=False)
+        return io.TextIOWrapper(opened, encoding, newline="")
+    if compression := _COMPRESSIONS.get(Path(path).suffix.lower()):
+        opened = import_extra("pyarrow", "files").input_stream(path, compression)
     else:
-        opened = stack.enter_context(io.BufferedReader(io.FileIO(path)))
-    return io.TextIOWrapper(opened, _DECODERS.get(files.encoding, files.encoding), newline="")
+        opened = io.FileIO(path)
+    return stack.enter_context(io.TextIOWrapper(opened, encoding, newline=""))
 
 
 def _read_header(files: Files, path: str, shown: str, stack: ExitStack) -> _Header:

@@ -184,7 +184,8 @@ class Statistic:
         parts = ", ".join(f"{name} {part:.4g}" for name, part in release.parts.items())
         is_rho = release.epsilon is None
         amount = f"rho {release.rho:.4g}" if is_rho else f"epsilon {release.epsilon:.4g}"
-        return amount + (f" ({parts})" if parts else "")
+        shared = f" for {release.paid_for} together" if release.shared else ""
+        return amount + (f" ({parts})" if parts else "") + shared
 
     def _noise(self) -> str:
         """Return the mechanism in words: `discrete Laplace noise, exact; scale 1; grid 1`."""
