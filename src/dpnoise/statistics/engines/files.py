@@ -23,7 +23,7 @@ from dpnoise.statistics.engines.description import (
     file_state,
 )
 from dpnoise.statistics.engines.discovery import PersonCounts
-from dpnoise.statistics.engines.frames import RowError, asked_columns
+from dpnoise.statistics.engines.frames import RowError
 from dpnoise.statistics.engines.postgres import PostgresTable
 from dpnoise.statistics.engines.sources import (
     HIVE_COLUMN_IN_ROW,
@@ -124,7 +124,7 @@ def _query_files(
 
 
 def _answers(source: RowSource, plans: Sequence[Plan]) -> list[Tally]:
-    numeric = list(dict.fromkeys(name for plan in plans for name in asked_columns(plan)))
+    numeric = list(dict.fromkeys(name for plan in plans for name in plan.value_columns))
     groups = {grouping.column: grouping.keys for plan in plans for grouping in plan.by}
     ids = [name for plan in plans if plan.unit is not None for name in plan.unit.columns]
     for name in ids:
@@ -140,7 +140,7 @@ def _locate_error(error: RowError, source: RowSource) -> RowError:
     """Return the error with the number of its first row, if rows can be read again."""
     groups = {grouping.column: grouping.keys for grouping in error.plan.by}
     for path in source.paths if source.is_repeatable else ():
-        columns = source.columns(asked_columns(error.plan), groups, numbered=path)
+        columns = source.columns(error.plan.value_columns, groups, numbered=path)
         row = frames.find_first_wrong_row(error, columns)
         if row is not None:
             of_file = f" of {path}" if len(source.paths) > 1 else ""

@@ -16,23 +16,19 @@ from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation, localcontext
 from numbers import Real
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import narwhals as nw
 import numpy as np
+from narwhals.dtypes import DType
 
-from dpnoise.core.errors import ArgumentError, import_extra, is_integer, is_real, short_repr
+from dpnoise.core.errors import ArgumentError, is_integer, is_real, short_repr
 from dpnoise.statistics.engines.arithmetic import FLOATS, exact_limit, limits, type_name
 from dpnoise.statistics.plan import Grouping, Key
 
-if TYPE_CHECKING:
-    import narwhals as nw
-    from narwhals.dtypes import DType
-else:
-    nw = import_extra("narwhals", "engines")
-
 _TEXTS: Final = (nw.String, nw.Categorical, nw.Enum)
 # The types of columns other than integers, with their names in errors and the types of their keys.
-_KINDS: Final[dict[type["DType"], tuple[str, type]]] = {
+_KINDS: Final[dict[type[DType], tuple[str, type]]] = {
     **dict.fromkeys(_TEXTS, ("text", str)),
     nw.Float32: ("floats of 32 bits", Real),
     nw.Float64: ("floats", Real),
@@ -51,9 +47,7 @@ _AMBIGUOUS_TEXT: Final = rf"^(?:[-+.,:/_\s{_SPACES}0-9eETZ]+|(?i:true|false{{}})
 CANONICAL_TEXT: Final = r"^(?:0|-?[1-9][0-9]*|[0-9]{4}-[0-9]{2}-[0-9]{2}|true|false)$"
 
 
-def match_keys(
-    grouping: Grouping, dtype: "DType", parsed: Collection[str] | None
-) -> dict[Key, int]:
+def match_keys(grouping: Grouping, dtype: DType, parsed: Collection[str] | None) -> dict[Key, int]:
     """Map each value of a column that belongs to a declared key to the index of that key.
 
     `parsed` has the columns of a file that we parsed from text, so their numbers are not rounded.
@@ -105,7 +99,7 @@ def _is_exact_integer(value: Key, limit: int) -> bool:
     return isinstance(value, float) and value.is_integer() and abs(value) < limit
 
 
-def check_key_type(column: str, dtype: "DType") -> "DType":
+def check_key_type(column: str, dtype: DType) -> DType:
     """Return `dtype`. Raise if a column of this type cannot be used for groups."""
     has_zone = isinstance(dtype, nw.Datetime) and dtype.time_zone is not None
     if has_zone or (limits(dtype) is None and dtype.base_type() not in _KINDS):
@@ -116,16 +110,16 @@ def check_key_type(column: str, dtype: "DType") -> "DType":
     return dtype
 
 
-def is_text(dtype: "DType") -> bool:
+def is_text(dtype: DType) -> bool:
     """Return whether keys of this type are text."""
     return dtype.base_type() in _TEXTS
 
 
-def key_expression(name: str, dtype: "DType") -> "nw.Expr":
+def key_expression(column: nw.Expr, dtype: DType) -> nw.Expr:
     """Return the expression that is compared with keys: text as strings, floats with 64 bits."""
     if is_text(dtype):
-        return nw.col(name).cast(nw.String)
-    return nw.col(name).cast(nw.Float64) if dtype == nw.Float32 else nw.col(name)
+        return column.cast(nw.String)
+    return column.cast(nw.Float64) if dtype == nw.Float32 else column
 
 
 def ambiguous_text_pattern(*, in_duckdb: bool) -> str:
@@ -182,7 +176,7 @@ def inexact_error(column: str) -> ArgumentError:
     )
 
 
-def _matching_values(key: object, dtype: "DType") -> Iterator[Key]:
+def _matching_values(key: object, dtype: DType) -> Iterator[Key]:
     """Return the values of a column of this type that match the key."""
     if is_text(dtype):
         return _matching_texts(key)
@@ -230,7 +224,7 @@ def _parse_number(key: object) -> int | float | None:
     return None
 
 
-def _matching_numbers(key: object, dtype: "DType") -> Iterator[Key]:
+def _matching_numbers(key: object, dtype: DType) -> Iterator[Key]:
     """Yield a key as a number of a column of integers or floats, if it is one."""
     number, bounds = _parse_number(key), limits(dtype)
     if number is None:
@@ -256,7 +250,7 @@ def _matching_decimals(key: object, scale: int) -> Iterator[Key]:
                 yield Decimal(int(units)).scaleb(-scale)  # type: ignore[misc]
 
 
-def _matching_times(key: object, dtype: "DType") -> Iterator[Key]:
+def _matching_times(key: object, dtype: DType) -> Iterator[Key]:
     """Yield a key as a date, or as a time without a zone, if it is one."""
     if isinstance(key, str):
         with suppress(ValueError):

@@ -19,8 +19,7 @@ from urllib.parse import unquote_to_bytes
 from dpnoise.core.errors import ArgumentError, did_you_mean, import_extra, is_real
 from dpnoise.core.safe_text import escape_text, shorten
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
-from dpnoise.statistics.engines.frames import FileColumns
-from dpnoise.statistics.engines.runners import ArrowObject
+from dpnoise.statistics.engines.runners import ArrowObject, FileColumns
 from dpnoise.statistics.plan import Key
 
 if TYPE_CHECKING:
