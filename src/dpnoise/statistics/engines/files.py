@@ -29,7 +29,6 @@ from dpnoise.statistics.engines.sources import (
     HIVE_COLUMN_IN_ROW,
     INEXACT_NUMBER,
     JsonLines,
-    Opening,
     Parquet,
     RowSource,
     UnreadableError,
@@ -63,7 +62,7 @@ _FAILURES: Final = {
     "invalid state": "has line ends of several kinds, or quotes that are not those declared",
 }
 
-_SOURCES: Final[dict[str, Callable[[Opening], RowSource]]] = {
+_SOURCES: Final[dict[str, type[RowSource]]] = {
     "csv": Csv,
     "json": JsonLines,
     "parquet": Parquet,
@@ -224,9 +223,7 @@ def _open_source(
             values = partition_values(files.hive, paths) if files.hive else []
             partitions = dict(zip(utf8_paths, values, strict=False))
             yield _SOURCES[kind](
-                Opening(
-                    connection, files, utf8_paths, shown, stack, in_order, in_memory, partitions
-                )
+                connection, files, utf8_paths, shown, stack, in_order, in_memory, partitions
             )
             if before and [file_state(path) for path in paths] != before:
                 raise ArgumentError(f"{shown} changed while it was read. Read it again.")
