@@ -33,18 +33,14 @@ _MAX_FLAGGED_EDGES: Final = 33  # With more edges, bisection is faster than one 
 _MAX_EXACT_DIGITS: Final = 15  # The digits and the scale of such decimals are exact.
 WIDEST: Final = (nw.Int128, nw.UInt128)
 FLOATS: Final = (nw.Float32, nw.Float64)
-_INTEGER_LIMITS: Final[dict[type[DType], tuple[int, int]]] = {
-    getattr(nw, f"{sign}Int{bits}"): (0, 2**bits - 1)
-    if sign
-    else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    for sign in ("", "U")
-    for bits in (8, 16, 32, 64)
-}
 
 
 def limits(dtype: DType) -> tuple[int, int] | None:
-    """Return the smallest and largest value of an integer type; None for other types."""
-    return _INTEGER_LIMITS.get(dtype.base_type())
+    """Return the smallest and largest value of an integer type; None for others, and 128 bits."""
+    if not dtype.is_integer() or dtype in WIDEST:
+        return None
+    limits_of_type = np.iinfo(type_name(dtype).lower())
+    return int(limits_of_type.min), int(limits_of_type.max)
 
 
 def exact_limit(dtype: DType) -> int:

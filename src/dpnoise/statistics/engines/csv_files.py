@@ -22,14 +22,7 @@ from typing import Any, Final
 
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
-from dpnoise.statistics.engines.sources import (
-    WITHOUT_HIVE,
-    RowSource,
-    UnreadableError,
-    as_paths,
-    other_columns_error,
-    quote_text,
-)
+from dpnoise.statistics.engines.sources import RowSource, UnreadableError, quote_text, read_files
 
 _MAX_HEADER_LENGTH: Final = 2**24  # Characters, including the empty lines before the header.
 _MAX_LINE_SIZE: Final = 2**24
@@ -176,14 +169,12 @@ class Csv(RowSource):
             # Each file is closed again: there may be more than can be open at once.
             with ExitStack() as only_header:
                 self._headers[path] = _read_header(files, path, self.shown, only_header)
+        self.check_same_columns({path: header.names for path, header in self._headers.items()})
         self._header_names = self._headers[paths[0]].names
-        for path, header in self._headers.items():
-            if header.names != self._header_names:
-                raise other_columns_error(path, paths[0])
         types = ", ".join(f"c{index}: 'VARCHAR'" for index in range(len(self._header_names)))
         quote = quote_text(files.quote)
         self._options = (
-            f"auto_detect=false, columns={{{types}}}, strict_mode=true, {WITHOUT_HIVE}, "
+            f"auto_detect=false, columns={{{types}}}, strict_mode=true, "
             f"null_padding=false, allow_quoted_nulls=false, delim={quote_text(files.delimiter)}, "
             f"quote={quote}, escape={quote}"
         )
@@ -226,10 +217,8 @@ class Csv(RowSource):
         return [[entry or "" for entry in row] for row in rows] == [self._header_names]
 
     def _read_csv(self, paths: list[str], skipped: int, encoding: str, *, header: bool) -> str:
-        return (
-            f"read_csv({as_paths(paths)}, skip={skipped}, header={str(header).lower()}, "
-            f"encoding={quote_text(encoding)}, {self._options})"
-        )
+        options = f"skip={skipped}, header={str(header).lower()}, encoding={quote_text(encoding)}"
+        return read_files("read_csv", paths, options, self._options)
 
     def _read_through_pipe(self, path: str) -> str:
         """Return the SQL that reads a file through a pipe, which has the rows and no header."""

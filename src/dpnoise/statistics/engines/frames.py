@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib import import_module
 from math import inf, prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import narwhals as nw
 import numpy as np
@@ -42,17 +42,20 @@ class RowError(ArgumentError):
         self, plan: Plan, column: str, *, is_missing: bool, location: str | None = None
     ) -> None:
         self.plan, self.column, self.is_missing = plan, column, is_missing
-        subject = f"Column {column!r}" if location is None else location
         if is_missing:
             problem = "has rows without a value" if location is None else "has no value"
             advice = "To leave out such rows, say {missing}."
         else:
             problem = "holds text that is not a number"
             advice = "Correct it, or empty it and say {missing}."
-            asks = (ask for ask in plan.asks if getattr(ask, "column", None) == column)
+            asks = (ask for ask in plan.value_asks if ask.column == column)
             if all(ask == Edges(column, (-inf, inf)) for ask in asks):
                 advice += " Counting rows needs no column: leave it out."
-        super().__init__(f"{subject} {problem}. {advice}", missing="drop")
+        super().__init__(f"{location or f'Column {column!r}'} {problem}. {advice}", missing="drop")
+
+    def at(self, location: str) -> Self:
+        """Return the same error with the location of its first row."""
+        return type(self)(self.plan, self.column, is_missing=self.is_missing, location=location)
 
 
 @contextmanager

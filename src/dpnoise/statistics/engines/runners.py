@@ -108,7 +108,7 @@ def _group_and_sum(frame: Frame, plan: PlanColumns, code: str | None) -> Frame:
     return frame.group_by(by).agg(*sums) if by else frame.select(*sums)
 
 
-class _Sql(Runner):
+class SqlRunner(Runner):
     """An engine with GROUPING SETS, which answers several plans in one scan."""
 
     sum: str  # The SQL of a sum of integers or booleans that fits in 64 bits.
@@ -155,7 +155,7 @@ def _tables(result: DataFrame, plan: PlanColumns, flagged: Sequence[str]) -> Tab
     return {None: next(iter(tables.values())), **tables}
 
 
-class _DuckDB(_Sql):
+class _DuckDB(SqlRunner):
     sum = "CAST(sum({}) AS BIGINT)"
     wide_sum = "CAST(sum({}) AS DECIMAL(38, 0))"  # Arrow has no 128-bit integers.
 
@@ -192,7 +192,7 @@ class _DuckDB(_Sql):
         return rows.aggregate(columns, by)
 
 
-class _Spark(_Sql):
+class _Spark(SqlRunner):
     sum = "sum(CAST({} AS BIGINT))"
     # Spark's sums of integers overflow silently. The sums of q div 2^26 and of q mod 2^26 stay
     # below 2^63 for up to 2^37 rows.
@@ -252,9 +252,8 @@ class _InMemory(Runner):
                 chunks = [chunk.dictionary_decode() for chunk in column.chunks]
                 columns[new_names[name]] = arrow.chunked_array(chunks, column.type.value_type)
         # A table without columns would have no rows.
-        return as_narwhals(
-            arrow.table(columns or {"nothing": arrow.nulls(len(collected))})
-        ), new_names
+        table = arrow.table(columns or {"nothing": arrow.nulls(len(collected))})
+        return as_narwhals(table), new_names
 
     def arrow_columns(self, frame: DataFrame, names: Sequence[str]) -> dict[str, ArrowObject]:
         """Return columns as arrays of Arrow."""
@@ -262,9 +261,8 @@ class _InMemory(Runner):
         return {name: table[name] for name in names}
 
     def load(self, frame: Frame) -> Frame:
-        return as_narwhals(
-            import_extra("duckdb", "engines").connect().from_arrow(frame.to_native())
-        )
+        connection = import_extra("duckdb", "engines").connect()
+        return as_narwhals(connection.from_arrow(frame.to_native()))
 
 
 class _Pandas(_InMemory):
@@ -293,12 +291,8 @@ def _arrow_column(name: str, column: "Series") -> ArrowObject:
 
 
 DUCKDB: Final = _DuckDB()
-_RUNNERS: Final[dict[str, Runner]] = {
-    "duckdb": DUCKDB,
-    "pandas": _Pandas(),
-    "polars": Runner(),
-    "pyspark": _Spark(),
-}
+SPARK: Final = _Spark()
+_RUNNERS: Final = {"duckdb": DUCKDB, "pandas": _Pandas(), "polars": Runner(), "pyspark": SPARK}
 _IN_MEMORY: Final = _InMemory()
 
 

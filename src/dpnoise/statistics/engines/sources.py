@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import duckdb
 
 _MAX_LIST_LENGTH: Final = 500  # The most characters of column names in an error.
-# DuckDB must not read columns from the names of folders.
-WITHOUT_HIVE: Final = "hive_partitioning=false"
 # Messages that our SQL raises about JSON: a column that hive declares too, and an inexact id.
 HIVE_COLUMN_IN_ROW: Final = "declared by hive and in a row:"
 INEXACT_NUMBER: Final = "an id or a group that is not exact"
@@ -62,10 +60,11 @@ def quote_name(name: str) -> str:
     return f'"{doubled}"'
 
 
-def as_paths(paths: Sequence[str]) -> str:
-    """Return paths as a list of SQL, with the characters of patterns escaped."""
+def read_files(reader: str, paths: Sequence[str], *options: str) -> str:
+    """Return the SQL that reads files. No character of a path or folder has a special meaning."""
     plain = (re.sub(r"([*?\[])", r"[\1]", path) for path in paths)
-    return f"[{', '.join(map(quote_text, plain))}]"
+    arguments = [f"[{', '.join(map(quote_text, plain))}]", "hive_partitioning=false", *options]
+    return f"{reader}({', '.join(arguments)})"
 
 
 def _parse_number(text: str, decimal: str) -> str:
@@ -203,6 +202,14 @@ class RowSource:
             relation = self.connection.from_arrow(relation.to_arrow_table())
         return FileColumns(relation, parse_errors, parsed, row)
 
+    def check_same_columns(self, columns_of: Mapping[str, object]) -> None:
+        """Raise unless all paths have the columns of the first one."""
+        for path, columns in columns_of.items():
+            if columns != columns_of[self.paths[0]]:
+                raise ArgumentError(
+                    f"{path} has other columns than {self.paths[0]}. Read it separately."
+                )
+
     def select_by_index(self, names: Iterable[str]) -> str:
         """Return the SQL that selects columns by position: DuckDB may rename columns."""
         index_of = (self.names or []).index
@@ -286,9 +293,9 @@ class JsonLines(RowSource):
     def table(self, names: Sequence[str], paths: Sequence[str]) -> str:
         """Return the SQL of the rows, with every entry as text."""
         types = ", ".join(f"{quote_text(name)}: 'JSON'" for name in names or ["nothing"])
-        options = f"columns={{{types}}}, auto_detect=false, records=true, {WITHOUT_HIVE}"
+        options = (f"columns={{{types}}}", "auto_detect=false", "records=true")
         columns = (f"{self._text(name)} AS {quote_name(name)}" for name in names)
-        rows = f"read_ndjson({as_paths(paths)}, {options})"
+        rows = read_files("read_ndjson", paths, *options)
         return f"(SELECT {', '.join(columns) or '1'} FROM {rows})"
 
     def _text(self, name: str) -> str:
@@ -317,17 +324,16 @@ class Parquet(RowSource):
             raise ArgumentError("Parquet is not read from a pipe. Write it to a file first.")
         types, read = import_extra("pyarrow", "files").types, import_module("pyarrow.parquet")
         self._rounded = set[str]()  # Columns of numbers that DuckDB reads as shorter floats.
-        declared = []
+        declared = {}
         for path in self.paths:
-            rows = self.connection.sql(f"SELECT * FROM {_read_parquet([path])}")
+            rows = self.connection.sql(f"SELECT * FROM {read_files('read_parquet', [path])}")
             schema = read.read_schema(path)  # With the original names: DuckDB changes some.
-            declared.append((schema.names, list(map(str, rows.types))))
+            declared[path] = (schema.names, list(map(str, rows.types)))
             for column in schema:
                 if types.is_decimal256(column.type) or types.is_float16(column.type):
                     self._rounded.add(column.name)
-            if declared[-1] != declared[0]:
-                raise other_columns_error(path, self.paths[0])
-        names: list[str] = declared[0][0]
+        self.check_same_columns(declared)
+        names: list[str] = declared[self.paths[0]][0]
         self._places = ", ".join(f"c{index}" for index in range(len(names)))
         return names
 
@@ -341,12 +347,8 @@ class Parquet(RowSource):
 
     def table(self, names: Sequence[str], paths: Sequence[str]) -> str:
         """Return the SQL of the rows."""
-        rows = f"{_read_parquet(paths)} AS t({self._places})"
+        rows = f"{read_files('read_parquet', paths)} AS t({self._places})"
         return f"(SELECT {self.select_by_index(names)} FROM {rows})"
-
-
-def _read_parquet(paths: Sequence[str]) -> str:
-    return f"read_parquet({as_paths(paths)}, {WITHOUT_HIVE})"
 
 
 @dataclass(frozen=True)
@@ -391,11 +393,6 @@ class Database(RowSource):
         """Register the stream of rows, and return its name in SQL."""
         self.connection.register("streamed", self.stream(names))
         return "streamed"
-
-
-def other_columns_error(path: str, first_path: str) -> ArgumentError:
-    """Return the error for a file whose columns are not those of the first one."""
-    return ArgumentError(f"{path} has other columns than {first_path}. Read it separately.")
 
 
 def spelling_error(name: str, fact: str, instead: str) -> ArgumentError:
