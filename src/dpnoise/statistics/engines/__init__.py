@@ -96,4 +96,5 @@ def count_persons_by_group(
     """
     if isinstance(source, Files):
         return files.count_persons_by_group(source, column, unit, progress)
-    return discovery.count_persons_by_group(source, column, unit, text)
+    with frames.replace_engine_errors():
+        return discovery.count_persons_by_group(source, column, unit, is_text=column in text)

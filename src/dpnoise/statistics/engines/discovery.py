@@ -8,7 +8,6 @@ type may depend on one row. A number is its decimal digits, a boolean "true" or 
 2024-02-29, a time 2024-02-29 10:30:00, and a time at midnight its date.
 """
 
-from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -37,18 +36,6 @@ class PersonCounts:
 
 
 def count_persons_by_group(
-    frame: object, column: str, unit: Unit | None, text: Collection[str]
-) -> PersonCounts:
-    """Return the groups of a column and the number of persons in each."""
-    with frames.replace_engine_errors():
-        result = count_persons_in_frame(frame, column, unit, is_text=column in text)
-    in_duckdb = as_narwhals(frame).implementation.is_duckdb()
-    if column not in text and any(keys.is_ambiguous(k, in_duckdb=in_duckdb) for k in result.keys):
-        raise keys.ambiguous_error(column)
-    return result
-
-
-def count_persons_in_frame(
     frame: object,
     column: str,
     unit: Unit | None,
@@ -56,7 +43,10 @@ def count_persons_in_frame(
     file: FileColumns | None = None,
     is_text: bool = False,
 ) -> PersonCounts:
-    """Return the same without replacing errors; `is_text` requires a column of text."""
+    """Return the groups of a column and the number of persons in each.
+
+    `file` describes the file that the frame reads, if there is one. `is_text` requires text.
+    """
     if unit is not None:
         check_unit(unit, grouped=[column], value_columns=[])
     narwhals_frame = as_narwhals(frame)
@@ -84,6 +74,9 @@ def count_persons_in_frame(
     for key, number in zip(result[_KEY].to_list(), result["persons"].to_list(), strict=True):
         totals[key] = totals.get(key, 0) + int(number)
     _check_labels(column, list(totals), dtype)
+    pattern = None if is_text else data.ambiguous_text
+    if pattern is not None and any(keys.is_ambiguous(label, pattern) for label in totals):
+        raise keys.ambiguous_error(column)
     return PersonCounts(list(totals), np.array(list(totals.values()), dtype=np.int64))
 
 

@@ -74,7 +74,7 @@ def count_persons_by_group(
 
     def count_persons(source: RowSource) -> PersonCounts:
         columns = source.columns([], {}, () if unit is None else unit.columns, [column])
-        return discovery.count_persons_in_frame(columns.relation, column, unit, file=columns)
+        return discovery.count_persons_by_group(columns.relation, column, unit, file=columns)
 
     return _query_files(files, count_persons, progress, reads_twice=True)
 
@@ -197,7 +197,7 @@ def _open_source(
         try:
             for setting in _SETTINGS:
                 connection.execute(setting)
-            for path in filter(csv_files.is_zstd, utf8_paths):
+            for path in utf8_paths:
                 csv_files.check_complete(path)
             values = sources.partition_values(files.hive, paths) if files.hive else []
             partitions = dict(zip(utf8_paths, values, strict=False))

@@ -127,11 +127,9 @@ def ambiguous_text_pattern(*, in_duckdb: bool) -> str:
     return _AMBIGUOUS_TEXT.format("|t|f|yes|no" if in_duckdb else "")
 
 
-def is_ambiguous(text: str, *, in_duckdb: bool) -> bool:
-    """Return whether a reader may change text by parsing it."""
-    if re.search(CANONICAL_TEXT, text):
-        return False
-    return re.search(ambiguous_text_pattern(in_duckdb=in_duckdb), text) is not None
+def is_ambiguous(text: str, pattern: str) -> bool:
+    """Return whether a reader may change text of an ambiguous pattern by parsing it."""
+    return bool(re.search(pattern, text)) and not re.search(CANONICAL_TEXT, text)
 
 
 def not_text_error(column: str) -> ArgumentError:
