@@ -73,10 +73,7 @@ def count_persons_by_group(
     totals: dict[str, int] = {}
     for key, number in zip(result[_KEY].to_list(), result["persons"].to_list(), strict=True):
         totals[key] = totals.get(key, 0) + int(number)
-    _check_labels(column, list(totals), dtype)
-    pattern = None if is_text else data.ambiguous_text
-    if pattern is not None and any(keys.is_ambiguous(label, pattern) for label in totals):
-        raise keys.ambiguous_error(column)
+    _check_labels(column, list(totals), dtype, None if is_text else data.ambiguous_text)
     return PersonCounts(list(totals), np.array(list(totals.values()), dtype=np.int64))
 
 
@@ -111,8 +108,11 @@ def _counts(rows: persons.InDuckDB, unit: Unit | None, names: persons.Names) -> 
     return chosen.group_by([_KEY], [count, *without_flags]).union_all(others)
 
 
-def _check_labels(column: str, labels: list[str], dtype: DType) -> None:
-    """Raise unless every label can be declared as a group: a second scan looks it up."""
+def _check_labels(column: str, labels: list[str], dtype: DType, ambiguous: str | None) -> None:
+    """Raise unless every label can be declared as a group: a second scan looks it up.
+
+    `ambiguous` is the pattern of text that must be declared, if there is one.
+    """
     restored: list[str] = []
     with suppress(ArgumentError):
         values = keys.match_keys(Grouping(column, tuple(labels), discovered=True), dtype, None)
@@ -122,3 +122,5 @@ def _check_labels(column: str, labels: list[str], dtype: DType) -> None:
             f"Column {column!r} holds groups that cannot be discovered, such as dates beyond the "
             "year 9999 or times finer than a microsecond. Convert it to text first."
         )
+    if ambiguous is not None and any(keys.is_ambiguous(label, ambiguous) for label in labels):
+        raise keys.ambiguous_error(column)

@@ -54,11 +54,7 @@ def match_keys(grouping: Grouping, dtype: DType, parsed: Collection[str] | None)
     It is None for a frame.
     """
     column, index_of_value = grouping.column, dict[Key, int]()
-    if isinstance(dtype, nw.Decimal) and parsed is not None:
-        # The type is not used: only the keys of frames are checked for their types.
-        kind, key_type = f"decimals with {dtype.scale} places", type(None)
-    else:
-        kind, key_type = _KINDS.get(check_key_type(column, dtype).base_type(), ("integers", Real))
+    kind, key_type = _kind_and_key_type(column, dtype, is_file=parsed is not None)
     is_rounded = dtype in FLOATS and (parsed is None or column not in parsed)
     for index, key in enumerate(grouping.keys):
         if parsed is None and not grouping.discovered and not _is_of_type(key, key_type):
@@ -88,6 +84,13 @@ def match_keys(grouping: Grouping, dtype: DType, parsed: Collection[str] | None)
                     "are the same. Declare each once."
                 )
     return index_of_value
+
+
+def _kind_and_key_type(column: str, dtype: DType, *, is_file: bool) -> tuple[str, type]:
+    """Return the name of a column's type in errors, and the type of its keys in a frame."""
+    if isinstance(dtype, nw.Decimal) and is_file:
+        return f"decimals with {dtype.scale} places", Decimal
+    return _KINDS.get(check_key_type(column, dtype).base_type(), ("integers", Real))
 
 
 def _is_of_type(key: object, key_type: type) -> bool:

@@ -95,7 +95,14 @@ def _is_parsed(kind: str, keys: Sequence[Key]) -> bool:
     return kind == "VARCHAR" and all(is_real(key) for key in keys)
 
 
-def _group(text: str, kind: str, keys: Sequence[Key], decimal: str) -> str:
+def _as_number(column: str, kind: str, decimal: str) -> str:
+    """Return the SQL of a column of numbers; `kind` is DuckDB's type."""
+    if kind == '"NULL"':  # DuckDB has a type for columns that hold only nulls.
+        return f"CAST({column} AS DOUBLE)"
+    return _parse_number(column, decimal) if kind == "VARCHAR" else column
+
+
+def _as_group(text: str, kind: str, keys: Sequence[Key], decimal: str) -> str:
     """Return the SQL that is compared with declared keys; `kind` is DuckDB's type."""
     if _is_parsed(kind, keys):
         return f"CASE WHEN NOT {_is_unusual_number(text)} THEN {_parse_number(text, decimal)} END"
@@ -187,17 +194,14 @@ class RowSource:
         parse_errors = dict(zip((n for n in numeric if kinds[n] == "VARCHAR"), free, strict=False))
         parsed = {n for n in groups if n in parse_errors or _is_parsed(kinds[n], groups[n])}
         parts = {name: quote_name(name) for name in raw.columns}
-        for name in groups.keys() - set(numeric):
-            parts[name] = _group(quote_name(name), kinds[name], groups[name], decimal)
+        for name, keys in groups.items():
+            parts[name] = _as_group(quote_name(name), kinds[name], keys, decimal)
         for name in numeric:
-            if kinds[name] == '"NULL"':  # DuckDB has a type for columns that hold only nulls.
-                parts[name] = f"CAST({quote_name(name)} AS DOUBLE)"
+            parts[name] = _as_number(quote_name(name), kinds[name], decimal)
         for name, flag in parse_errors.items():
-            parts[name] = _parse_number(quote_name(name), decimal)
             parts[flag] = _parse_error_flag(quote_name(name), decimal)
-        relation = raw.project(
-            ", ".join(f"{sql} AS {quote_name(name)}" for name, sql in parts.items())
-        )
+        columns = (f"{sql} AS {quote_name(name)}" for name, sql in parts.items())
+        relation = raw.project(", ".join(columns))
         if self.in_memory:
             relation = self.connection.from_arrow(relation.to_arrow_table())
         return FileColumns(relation, parse_errors, parsed, row)
