@@ -77,16 +77,17 @@ def import_seconds(rounds: int = 11) -> float:
     return statistics.median(differences)
 
 
-def release_over_numba(rounds: int = 5) -> float:
+def release_over_numba(rounds: int = 11) -> float:
     """Return the processor time of a release of the sample, over that of `import numba`.
 
-    The kernels are on the disk after the first run. The least of each is compared.
+    The kernels are on the disk after the first run. Rounds take turns, because the speed of a
+    shared machine changes; the median of their ratios counts.
     """
-    least = [
-        min(_processor_seconds(command) for _ in range(rounds + 1))
-        for command in (_SAMPLE_RELEASE, ("-c", "import numba"))
-    ]
-    return least[0] / least[1]
+    _processor_seconds(_SAMPLE_RELEASE)
+    return statistics.median(
+        _processor_seconds(_SAMPLE_RELEASE) / _processor_seconds(("-c", "import numba"))
+        for _ in range(rounds)
+    )
 
 
 def _processor_seconds(arguments: tuple[str, ...]) -> float:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from dpnoise.cli import terminal
 from dpnoise.core.errors import ArgumentError
@@ -12,11 +12,6 @@ from dpnoise.statistics.queries import Mean, Query, Variance
 from dpnoise.statistics.requests import Discovery, Request
 from dpnoise.statistics.results import NO_INFORMATION, Release
 from dpnoise.statistics.selections import QuantileSelection
-
-# The budgets that are tried for a margin, from 10^-6 to 999, with three digits each.
-_BUDGETS: Final = [
-    float(f"{digits}e{power}") for power in range(-8, 1) for digits in range(100, 1000)
-]
 
 
 class Tolerance(NamedTuple):
@@ -53,13 +48,15 @@ def smallest_budget(request: Request, rows: int, tolerance: Tolerance) -> Reques
         queries = (query for _, query in candidate.prepare())
         return all(tolerance.allows(query, rows, request.confidence) for query in queries)
 
-    index = bisect_left(_BUDGETS, 1, key=is_enough)
-    if index == len(_BUDGETS):
+    # From 10^-6 to 999, with three digits each.
+    budgets = [float(f"{digits}e{power}") for power in range(-8, 1) for digits in range(100, 1000)]
+    index = bisect_left(budgets, 1, key=is_enough)
+    if index == len(budgets):
         raise ArgumentError(
-            f"No budget below {_BUDGETS[-1]:g} keeps every margin within {tolerance} for {rows:,} "
+            f"No budget below {budgets[-1]:g} keeps every margin within {tolerance} for {rows:,} "
             "rows. Allow a larger margin."
         )
-    return with_budget(_BUDGETS[index])
+    return with_budget(budgets[index])
 
 
 def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | None) -> Request:

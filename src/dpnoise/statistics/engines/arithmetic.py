@@ -112,19 +112,16 @@ class Expressions:
 class Grouped:
     """The result of a query: sums by group, or by group and cell."""
 
-    table: DataFrame
+    columns: Mapping[str, Array]
     places: Integers  # The group of each row, as an index into a flat array of `shape`.
     shape: tuple[int, ...]
 
     def integers(self, name: str) -> Array:
         """Return sums as an array, with Python integers if they may exceed 64 bits."""
-        column = self.table[name]
-        is_narrow = column.dtype.is_integer() and column.dtype != nw.Int128
-        if is_narrow and len(column) > 1:
-            narrow: Integers = column.to_numpy().astype(np.int64)
-            return narrow
-        entries = [int(entry or 0) for entry in column.to_list()]  # The sum of no rows is null.
-        return np.array(entries, dtype=np.int64 if is_narrow else object)
+        column = self.columns[name]
+        if column.dtype == object:
+            return np.array([int(entry) for entry in column], dtype=object)
+        return column.astype(np.int64)
 
     def by_group(self, name: str) -> Array:
         """Sum a column by group, in an array of all groups."""
@@ -173,7 +170,8 @@ class AskColumns:
         """Count the rows of each cell. The last cell holds the rows outside, and is dropped."""
         cells = number_of_cells(self.ask) + 1  # type: ignore[arg-type]  # Sums have no code.
         counts = np.zeros((*result.shape, cells), dtype=np.int64)
-        places = result.places * cells + result.integers(code)
+        # The cells are objects if other plans of the query have rows without one.
+        places = result.places * cells + result.integers(code).astype(np.int64)
         np.add.at(counts.reshape(-1), places, result.integers(ROWS))
         return np.ascontiguousarray(counts[..., :-1])
 

@@ -49,10 +49,11 @@ def _open_text(files: Files, path: str, stack: ExitStack) -> io.TextIOWrapper:
     if path == STANDARD_INPUT:
         # Without Python's buffer: a waiting thread would keep its lock.
         opened = io.FileIO(sys.stdin.fileno(), closefd=False)
-    else:
-        compression = _COMPRESSIONS.get(Path(path).suffix.lower())
+    elif compression := _COMPRESSIONS.get(Path(path).suffix.lower()):
         arrow = import_extra("pyarrow", "files")
         opened = stack.enter_context(arrow.input_stream(path, compression))
+    else:
+        opened = stack.enter_context(io.BufferedReader(io.FileIO(path)))
     return io.TextIOWrapper(opened, _DECODERS.get(files.encoding, files.encoding), newline="")
 
 

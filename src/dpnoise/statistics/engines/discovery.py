@@ -66,12 +66,12 @@ def count_persons_by_group(
     rows = _counts(persons.rows_of(_with_key(selected, dtype)), unit, names)
     label = f"{_label(dtype, rows.dialect.text)} AS {_KEY}"
     rows = rows.project([label, "persons", *names.flags])
-    result = as_narwhals(rows.relation).lazy().collect()
+    result = as_narwhals(rows.relation).lazy().collect().to_dict(as_series=False)
     persons.check_flags(query.flags, result)
-    if any(key is None for key in result[_KEY].to_list()):
+    if None in result[_KEY]:
         raise keys.inexact_error(column)
     totals: dict[str, int] = {}
-    for key, number in zip(result[_KEY].to_list(), result["persons"].to_list(), strict=True):
+    for key, number in zip(result[_KEY], result["persons"], strict=True):
         totals[key] = totals.get(key, 0) + int(number)
     _check_labels(column, list(totals), dtype, None if is_text else data.ambiguous_text)
     return PersonCounts(list(totals), np.array(list(totals.values()), dtype=np.int64))

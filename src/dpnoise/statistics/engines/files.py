@@ -5,10 +5,9 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import ModuleType
 from typing import Final, TypeVar
 
 from dpnoise.core.errors import ArgumentError, import_extra
@@ -157,7 +156,7 @@ def file_format(files: Files) -> str:
 
 def check_there(files: Files) -> list[Path]:
     """Return the paths of all files; raise if one is missing. PostgreSQL has no paths."""
-    _start(import_extra("duckdb", "engines"))
+    import_extra("duckdb", "engines")
     if file_format(files) == "postgres":
         return []
     paths = [path for name in files.path_texts for path in description.expand_path(name)]
@@ -173,12 +172,6 @@ def check_there(files: Files) -> list[Path]:
                 "than once, by several patterns, names or links. Give each file once."
             )
     return [Path(path) for path in paths]
-
-
-@cache
-def _start(duckdb: ModuleType) -> None:
-    """Start DuckDB once, so that no signal can interrupt its import later."""
-    duckdb.connect(":memory:").close()
 
 
 @contextmanager

@@ -20,7 +20,7 @@ import numpy as np
 
 from dpnoise.core.errors import ArgumentError, DpnoiseError
 from dpnoise.statistics.engines import arithmetic, keys, persons, runners
-from dpnoise.statistics.engines.arithmetic import ROWS, DataFrame, Expressions, Frame, Grouped
+from dpnoise.statistics.engines.arithmetic import ROWS, Expressions, Frame, Grouped
 from dpnoise.statistics.engines.checking import check_plan
 from dpnoise.statistics.engines.runners import Data, FileColumns, as_narwhals, prepare_data
 from dpnoise.statistics.plan import Answer, Ask, Edges, Grouping, Key, Plan, SumAnswer, Tally, Unit
@@ -276,18 +276,18 @@ class Query:
             answers[ask] = self.asks[ask].answer(results, count, np.asarray(rows - count))
         return Tally(tuple(answers[ask] for ask in plan.asks))
 
-    def _group_rows(self, plan: Plan, table: DataFrame) -> Grouped:
+    def _group_rows(self, plan: Plan, columns: runners.Columns) -> Grouped:
         """Return a result with the group of each row."""
-        places = np.zeros(len(table), dtype=np.int64)
+        places = np.zeros(len(columns[ROWS]), dtype=np.int64)
         for grouping in plan.by:
             index_of = self.matches[grouping]
-            indices = [index_of[entry] for entry in table[self.keys[grouping]].to_list()]
+            indices = [index_of[entry] for entry in columns[self.keys[grouping]]]
             places = places * len(grouping.keys) + np.array(indices, dtype=np.int64)
-        return Grouped(table, places, tuple(len(grouping.keys) for grouping in plan.by))
+        return Grouped(columns, places, tuple(len(grouping.keys) for grouping in plan.by))
 
     def _check_values(self, plan: Plan, result: Grouped) -> None:
         """Raise if a row has no id, text that is not a number or, unless dropped, no value."""
-        persons.check_flags(self.flags, result.table)
+        persons.check_flags(self.flags, result.columns)
         rows = result.integers(ROWS).sum()
         for name in plan.value_columns:
             value = self.values[name]

@@ -20,20 +20,20 @@ DuckDB and Spark run this as SQL, with the column names of `frames`. Other frame
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
 from operator import or_
-from typing import Any, ClassVar, Final, Self
+from typing import Any, Final, Self
 
 import narwhals as nw
 from narwhals.dtypes import DType
 
 from dpnoise.core.errors import ArgumentError, import_extra
-from dpnoise.statistics.engines import arithmetic, keys, runners
-from dpnoise.statistics.engines.arithmetic import FLOATS, WIDEST, DataFrame, Frame
-from dpnoise.statistics.engines.runners import Data, SqlRunner
+from dpnoise.statistics.engines import arithmetic, keys
+from dpnoise.statistics.engines.arithmetic import FLOATS, WIDEST, Frame
+from dpnoise.statistics.engines.runners import Data
 from dpnoise.statistics.plan import PersonValue, Sums, Unit
 
 LOST: Final = "lost"  # The column that flags rows without an id.
@@ -75,10 +75,10 @@ def id_flags(unit: Unit, data: Data) -> list[IdFlag]:
     return flags
 
 
-def check_flags(flags: Sequence[IdFlag], result: DataFrame) -> None:
+def check_flags(flags: Sequence[IdFlag], result: Mapping[str, Iterable[object]]) -> None:
     """Raise the error of the first flag that is set in a result."""
     for flag in flags:
-        if flag.error is not None and any(result[flag.name].to_list()):
+        if flag.error is not None and any(result[flag.name]):
             raise flag.error
 
 
@@ -148,7 +148,6 @@ class InDuckDB:
     """Rows in DuckDB."""
 
     relation: Any  # A relation of DuckDB, or a frame of Spark.
-    runner: ClassVar[SqlRunner] = runners.DUCKDB
     dialect = _Dialect(
         mixed="hash(hash(hash({}), hash({})))",
         wide="CAST({} AS BIGINT)",
@@ -187,8 +186,7 @@ class InDuckDB:
 
     def group_by(self, by: Sequence[str], sums: Sequence[str] = ()) -> Self:
         """Return one row for each group, with sums."""
-        columns = ", ".join([*by, *sums])
-        return type(self)(self.runner.aggregate(self.relation, columns, ", ".join(by)))
+        return type(self)(self.relation.aggregate(", ".join([*by, *sums]), ", ".join(by)))
 
     def first_rows(self, number: int, by: Sequence[str], mixed: str, kept: Sequence[str]) -> Self:
         """Return the first `number` rows of each group, ordered by a hash, then by `kept`."""
@@ -225,7 +223,6 @@ class InDuckDB:
 class _InSpark(InDuckDB):
     """Rows in Spark, with its functions and methods."""
 
-    runner = runners.SPARK
     dialect = _Dialect(
         mixed="xxhash64({}, {})",
         wide="CAST({} AS DECIMAL(20, 0))",
@@ -240,6 +237,12 @@ class _InSpark(InDuckDB):
 
     def project(self, columns: Sequence[str]) -> Self:
         return type(self)(self.relation.selectExpr(*columns))
+
+    def group_by(self, by: Sequence[str], sums: Sequence[str] = ()) -> Self:
+        if not sums:
+            return type(self)(self.relation.select(*by).distinct())
+        functions = import_module("pyspark.sql.functions")
+        return type(self)(self.relation.groupBy(*by).agg(*map(functions.expr, sums)))
 
     def first_rows(self, number: int, by: Sequence[str], mixed: str, kept: Sequence[str]) -> Self:
         return self._first_by_sorting(number, by, mixed, kept)

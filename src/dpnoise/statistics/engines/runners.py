@@ -11,8 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import narwhals as nw
+import numpy as np
 from narwhals.dtypes import DType
 
+from dpnoise.core.arrays import Array
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, did_you_mean, import_extra
 from dpnoise.core.safe_text import shorten
 from dpnoise.statistics.engines import keys
@@ -58,8 +60,9 @@ class PlanColumns:
 
 ArrowObject = Any  # An object of pyarrow, which publishes no types.
 NativeRows = Any  # A relation of DuckDB or a frame of Spark.
+Columns = dict[str, Array]  # The columns of a result. Keys and large sums are Python objects.
 # None has the sums of a plan, each code the counts of its cells.
-Tables = dict[str | None, DataFrame]
+Tables = dict[str | None, Columns]
 
 
 class Runner:
@@ -89,14 +92,15 @@ class Runner:
 
     def run(self, frame: Frame, plans: Sequence[PlanColumns]) -> list[Tables]:
         """Compute the sums of each plan. Polars streams, and runs common steps once."""
-        summed = {name: is_wide for plan in plans for name, is_wide in plan.summed.items()}
-        types = {name: nw.Int128 if is_wide else nw.Int64 for name, is_wide in summed.items()}
+        summed = _summed(plans).items()
+        types = {name: nw.Int128 if is_wide else nw.Int64 for name, is_wide in summed}
         widened = frame.lazy().with_columns(nw.col(name).cast(types[name]) for name in types)
         queries = [_group_and_sum(widened, plan, code) for plan in plans for code in plan.results]
         polars = nw.get_native_namespace(frame)
         native = [query.to_native() for query in queries]
-        collected = map(nw.from_native, polars.collect_all(native, engine="streaming"))
-        return [{code: next(collected) for code in plan.results} for plan in plans]
+        collected = polars.collect_all(native, engine="streaming")
+        lists = (result.to_dict(as_series=False) for result in collected)
+        return [{code: _columns(next(lists), plans) for code in plan.results} for plan in plans]
 
 
 def _group_and_sum(frame: Frame, plan: PlanColumns, code: str | None) -> Frame:
@@ -108,7 +112,20 @@ def _group_and_sum(frame: Frame, plan: PlanColumns, code: str | None) -> Frame:
     return frame.group_by(by).agg(*sums) if by else frame.select(*sums)
 
 
-class SqlRunner(Runner):
+def _summed(plans: Sequence[PlanColumns]) -> dict[str, bool]:
+    return {name: is_wide for plan in plans for name, is_wide in plan.summed.items()}
+
+
+def _columns(lists: Mapping[str, list[Any]], plans: Sequence[PlanColumns]) -> Columns:
+    wide = {name for name, is_wide in _summed(plans).items() if is_wide}
+    objects = wide.union(*(plan.keys for plan in plans))
+    return {
+        name: np.array(entries, dtype=object if name in objects else None)
+        for name, entries in lists.items()
+    }
+
+
+class _Sql(Runner):
     """An engine with GROUPING SETS, which answers several plans in one scan."""
 
     sum: str  # The SQL of a sum of integers or booleans that fits in 64 bits.
@@ -123,20 +140,16 @@ class SqlRunner(Runner):
         flagged = [name for name in names if any(name not in each for each in sets)]
         columns = [*names, f"count(*) AS {ROWS}"]
         columns += [f"grouping({name}) AS {_SKIPPED_PREFIX}{name}" for name in flagged]
-        summed = {name: is_wide for plan in plans for name, is_wide in plan.summed.items()}
-        for name, is_wide in summed.items():
+        for name, is_wide in _summed(plans).items():
             columns.append((self.wide_sum if is_wide else self.sum).format(name) + f" AS {name}")
         by, *others = map(", ".join, sets)
         if others:
             by = f"GROUPING SETS (({'), ('.join([by, *others])}))"
-        result = self.aggregate(frame.to_native(), ", ".join(columns), by)
-        collected = (
-            as_narwhals(result).lazy().collect()
-        )  # Only once, because each time is another scan.
-        return [_tables(collected, plan, flagged) for plan in plans]
+        result = _columns(self.aggregate(frame.to_native(), ", ".join(columns), by), plans)
+        return [_tables(result, plan, flagged) for plan in plans]
 
-    def aggregate(self, rows: NativeRows, columns: str, by: str) -> object:
-        """Compute columns, given as SQL, for each group; for all rows if `by` is empty."""
+    def aggregate(self, rows: NativeRows, columns: str, by: str) -> Mapping[str, list[Any]]:
+        """Return columns, given as SQL, for each group; for all rows if `by` is empty."""
         raise NotImplementedError
 
 
@@ -144,20 +157,24 @@ def _grouping_sets(plan: PlanColumns) -> list[list[str]]:
     return [[*plan.keys, code] for code in plan.codes] or [plan.keys]
 
 
-def _tables(result: DataFrame, plan: PlanColumns, flagged: Sequence[str]) -> Tables:
+def _tables(result: Columns, plan: PlanColumns, flagged: Sequence[str]) -> Tables:
     """Return the rows of a result for one plan. Its first count of cells has the sums too."""
     tables: Tables = {}
     codes: list[str | None] = [*plan.codes] or [None]
     for code, names in zip(codes, _grouping_sets(plan), strict=True):
-        conditions = [nw.col(_SKIPPED_PREFIX + name) == int(name not in names) for name in flagged]
-        conditions += [~nw.col(key).is_null() for key in plan.keys]
-        tables[code] = result.filter(*conditions) if conditions else result
+        conditions = [result[_SKIPPED_PREFIX + name] == int(name not in names) for name in flagged]
+        conditions += [
+            np.array([entry is not None for entry in result[key]], dtype=bool) for key in plan.keys
+        ]
+        rows = np.logical_and.reduce(conditions) if conditions else slice(None)
+        tables[code] = {name: column[rows] for name, column in result.items()}
     return {None: next(iter(tables.values())), **tables}
 
 
-class _DuckDB(SqlRunner):
-    sum = "CAST(sum({}) AS BIGINT)"
-    wide_sum = "CAST(sum({}) AS DECIMAL(38, 0))"  # Arrow has no 128-bit integers.
+class _DuckDB(_Sql):
+    sum = "coalesce(CAST(sum({}) AS BIGINT), 0)"  # Without rows, a sum is null.
+    # Arrow has no 128-bit integers.
+    wide_sum = "coalesce(CAST(sum({}) AS DECIMAL(38, 0)), 0)"
 
     def prepare(self, frame: Frame, names: Sequence[str]) -> tuple[Frame, dict[str, str]]:
         """Raise if two columns differ only by case, which DuckDB ignores."""
@@ -188,16 +205,25 @@ class _DuckDB(SqlRunner):
         masked_key = duckdb.CaseExpression(is_declared, column).alias(key)
         return as_narwhals(native.select(duckdb.StarExpression(exclude=[key]), masked_key))
 
-    def aggregate(self, rows: "DuckDBPyRelation", columns: str, by: str) -> object:
-        return rows.aggregate(columns, by)
+    def aggregate(self, rows: "DuckDBPyRelation", columns: str, by: str) -> Mapping[str, list[Any]]:
+        result = rows.aggregate(columns, by)
+        if by:
+            import_extra("pyarrow", "files")
+            table: ArrowObject = result.to_arrow_table()
+            entries: dict[str, list[Any]] = table.to_pydict()
+            return entries
+        # One row: importing Arrow would take as long as a small query.
+        (row,) = result.fetchall()
+        return {name: [entry] for name, entry in zip(result.columns, row, strict=True)}
 
 
-class _Spark(SqlRunner):
-    sum = "sum(CAST({} AS BIGINT))"
+class _Spark(_Sql):
+    sum = "coalesce(sum(CAST({} AS BIGINT)), 0)"
     # Spark's sums of integers overflow silently. The sums of q div 2^26 and of q mod 2^26 stay
     # below 2^63 for up to 2^37 rows.
     wide_sum = (
-        f"CAST(sum(shiftright({{0}}, 26)) AS DECIMAL(20, 0)) * {2**26} + sum({{0}} & {2**26 - 1})"
+        f"coalesce(CAST(sum(shiftright({{0}}, 26)) AS DECIMAL(20, 0)) * {2**26}"
+        f" + sum({{0}} & {2**26 - 1}), 0)"
     )
 
     def prepare(self, frame: Frame, names: Sequence[str]) -> tuple[Frame, dict[str, str]]:  # noqa: ARG002 - Spark renames all
@@ -220,9 +246,10 @@ class _Spark(SqlRunner):
             return as_narwhals(native.where(is_declared))
         return as_narwhals(native.withColumn(key, when(is_declared, native[key])))
 
-    def aggregate(self, rows: "SparkFrame", columns: str, by: str) -> object:
+    def aggregate(self, rows: "SparkFrame", columns: str, by: str) -> Mapping[str, list[Any]]:
         query = f"SELECT {columns} FROM {{rows}}" + (f" GROUP BY {by}" if by else "")
-        return rows.sparkSession.sql(query, rows=rows)
+        result = as_narwhals(rows.sparkSession.sql(query, rows=rows)).lazy().collect()
+        return result.to_dict(as_series=False)
 
 
 def _spark_literals(values: list[Key]) -> list["Column"]:
@@ -291,8 +318,7 @@ def _arrow_column(name: str, column: "Series") -> ArrowObject:
 
 
 DUCKDB: Final = _DuckDB()
-SPARK: Final = _Spark()
-_RUNNERS: Final = {"duckdb": DUCKDB, "pandas": _Pandas(), "polars": Runner(), "pyspark": SPARK}
+_RUNNERS: Final = {"duckdb": DUCKDB, "pandas": _Pandas(), "polars": Runner(), "pyspark": _Spark()}
 _IN_MEMORY: Final = _InMemory()
 
 
