@@ -67,7 +67,7 @@ def count_persons_by_group(
     label = f"{_label(dtype, rows.dialect.text)} AS {_KEY}"
     rows = rows.project([label, "persons", *names.flags])
     result = as_narwhals(rows.relation).lazy().collect().to_dict(as_series=False)
-    persons.check_flags(query.flags, result)
+    persons.check_id_flags(query.flags, result)
     if None in result[_KEY]:
         raise keys.inexact_error(column)
     totals: dict[str, int] = {}

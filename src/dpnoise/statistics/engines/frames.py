@@ -287,7 +287,7 @@ class Query:
 
     def _check_values(self, plan: Plan, result: Grouped) -> None:
         """Raise if a row has no id, text that is not a number or, unless dropped, no value."""
-        persons.check_flags(self.flags, result.columns)
+        persons.check_id_flags(self.flags, result.columns)
         rows = result.integers(ROWS).sum()
         for name in plan.value_columns:
             value = self.values[name]

@@ -75,7 +75,7 @@ def id_flags(unit: Unit, data: Data) -> list[IdFlag]:
     return flags
 
 
-def check_flags(flags: Sequence[IdFlag], result: Mapping[str, Iterable[object]]) -> None:
+def check_id_flags(flags: Sequence[IdFlag], result: Mapping[str, Iterable[object]]) -> None:
     """Raise the error of the first flag that is set in a result."""
     for flag in flags:
         if flag.error is not None and any(result[flag.name]):

@@ -92,7 +92,7 @@ class Runner:
 
     def run(self, frame: Frame, plans: Sequence[PlanColumns]) -> list[Tables]:
         """Compute the sums of each plan. Polars streams, and runs common steps once."""
-        summed = _summed(plans).items()
+        summed = _summed_columns(plans).items()
         types = {name: nw.Int128 if is_wide else nw.Int64 for name, is_wide in summed}
         widened = frame.lazy().with_columns(nw.col(name).cast(types[name]) for name in types)
         queries = [_group_and_sum(widened, plan, code) for plan in plans for code in plan.results]
@@ -112,12 +112,12 @@ def _group_and_sum(frame: Frame, plan: PlanColumns, code: str | None) -> Frame:
     return frame.group_by(by).agg(*sums) if by else frame.select(*sums)
 
 
-def _summed(plans: Sequence[PlanColumns]) -> dict[str, bool]:
+def _summed_columns(plans: Sequence[PlanColumns]) -> dict[str, bool]:
     return {name: is_wide for plan in plans for name, is_wide in plan.summed.items()}
 
 
 def _columns(lists: Mapping[str, list[Any]], plans: Sequence[PlanColumns]) -> Columns:
-    wide = {name for name, is_wide in _summed(plans).items() if is_wide}
+    wide = {name for name, is_wide in _summed_columns(plans).items() if is_wide}
     objects = wide.union(*(plan.keys for plan in plans))
     return {
         name: np.array(entries, dtype=object if name in objects else None)
@@ -140,7 +140,7 @@ class _Sql(Runner):
         flagged = [name for name in names if any(name not in each for each in sets)]
         columns = [*names, f"count(*) AS {ROWS}"]
         columns += [f"grouping({name}) AS {_SKIPPED_PREFIX}{name}" for name in flagged]
-        for name, is_wide in _summed(plans).items():
+        for name, is_wide in _summed_columns(plans).items():
             columns.append((self.wide_sum if is_wide else self.sum).format(name) + f" AS {name}")
         by, *others = map(", ".join, sets)
         if others:
