@@ -46,15 +46,17 @@ class _Header:
 def _open_text(files: Files, path: str, stack: ExitStack) -> io.TextIOWrapper:
     """Open a CSV file as text, decompressed."""
     opened: Any
+    # Without Python's buffer: a waiting thread would keep its lock.
     if path == STANDARD_INPUT:
-        # Without Python's buffer: a waiting thread would keep its lock.
         opened = io.FileIO(sys.stdin.fileno(), closefd=False)
     elif compression := _COMPRESSIONS.get(Path(path).suffix.lower()):
         arrow = import_extra("pyarrow", "files")
-        opened = stack.enter_context(arrow.input_stream(path, compression))
+        opened = arrow.input_stream(path, compression)
     else:
-        opened = stack.enter_context(io.BufferedReader(io.FileIO(path)))
-    return io.TextIOWrapper(opened, _DECODERS.get(files.encoding, files.encoding), newline="")
+        opened = io.FileIO(path)
+    text = io.TextIOWrapper(opened, _DECODERS.get(files.encoding, files.encoding), newline="")
+    # The standard input stays open: the rows follow its header.
+    return text if path == STANDARD_INPUT else stack.enter_context(text)
 
 
 def _read_header(files: Files, path: str, shown: str, stack: ExitStack) -> _Header:
