@@ -9,7 +9,7 @@ import polars as pl
 
 from benchmarks.contenders import DECILES, Column, Floats, Visits
 from dpnoise.statistics import Question, Request, publish
-from dpnoise.statistics.functions import tally_chunks
+from dpnoise.statistics.column_tally import tally_chunks
 from dpnoise.statistics.plan import Plan
 from dpnoise.statistics.queries import Count, Histogram, Mean, Query, Sum
 from dpnoise.statistics.selections import QuantileSelection

@@ -30,7 +30,6 @@ from dpnoise.statistics import Question, Request, publish
 from dpnoise.statistics.engines import Files, count_persons_by_group, tally
 from dpnoise.statistics.engines.files import tally_all
 from dpnoise.statistics.engines.postgres import PostgresTable
-from dpnoise.statistics.engines.sources import Opening
 from dpnoise.statistics.plan import Cells, Grouping, Plan, Rows, Sums, Unit
 
 SECRET = "4711-secret"  # noqa: S105 - no error may show it
@@ -310,7 +309,7 @@ def test_nan_and_empty_text_are_missing_ids(with_types: str) -> None:
 def open_table(address: str, table: str, stack: ExitStack) -> PostgresTable:
     connection = stack.enter_context(duckdb.connect())
     files = Files(address, table=table)
-    return PostgresTable(Opening(connection, files, [address], address, stack))
+    return PostgresTable(connection, files, [address], address, stack)
 
 
 def refusal_message(table: Any, name: str) -> str | None:

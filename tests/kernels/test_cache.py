@@ -485,5 +485,6 @@ def test_a_kernel_that_allocates_does_not_compile() -> None:
     compile_with(allocates=True)(1)
     with pytest.raises(numba.TypingError):
         compile_with(allocates=False)(1)
-    assert not KernelCache(first_stage.laplace_1.py_func).allocates
+    kernel: Any = first_stage.laplace_1
+    assert not KernelCache(kernel.py_func).allocates
     assert KernelCache(test_a_kernel_that_allocates_does_not_compile).allocates

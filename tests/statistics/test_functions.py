@@ -18,7 +18,7 @@ from scipy import stats
 from support import alarms
 
 from dpnoise import statistics
-from dpnoise.statistics import functions
+from dpnoise.statistics.column_tally import tally_chunks
 from dpnoise.statistics.plan import Edges, Plan
 from dpnoise.testing import fixed_generator
 
@@ -163,7 +163,7 @@ def test_errors_cover_with_their_confidence() -> None:
 def test_the_histogram_counts_each_row_once() -> None:
     values = np.array([0.0, 0.5, 1.0, 1.999, 2.0, 5.0, -1.0, 6.0, math.nan, math.inf])
     plan = Plan((Edges("x", (0.0, 1.0, 2.0, 5.0)),), missing="drop")
-    tally = functions.tally_chunks([values], plan)
+    tally = tally_chunks([values], plan)
     assert np.asarray(tally.answers[0]).tolist() == [2, 2, 2]
 
 

@@ -33,6 +33,7 @@ from dpnoise.statistics.plan import Grouping, Plan, Tally, Unit
 from dpnoise.statistics.queries import Query
 from dpnoise.statistics.requests import PlanKey, Question, Request
 from dpnoise.statistics.selections import QuantileSelection
+from dpnoise.statistics.shared_sums import payer_of
 from support.alarms import LONG
 from support.person_worlds import ASKED, check_scores, exact_integers
 
@@ -290,8 +291,10 @@ def requests(
         question = Question(
             tuple(ASKED.values()), "x", LOWER, UPPER, 0.25, (-2.0, 0.0, 3.0), by, per_person
         )  # fmt: skip
+        # The question shares the noisy sums of a variance, which contain these two.
+        separate = (replace(question, statistics=(name,)) for name in ("count", "mean"))
         laplace = Request(
-            1.0, (question,), {"city": keys} if by else {}, missing="drop", person="who",
+            1.0, (question, *separate), {"city": keys} if by else {}, missing="drop", person="who",
             max_groups=max_groups, max_rows=max_rows, neighbours=neighbours, without_id="own",
             text_columns=text_columns,
         )  # fmt: skip
@@ -355,7 +358,8 @@ def check_neighbours(
             pair = (
                 of_world[grouping_key].answers[index] for of_world in (answers, neighbour_answers)
             )
-            largest = max(largest, check_worlds(query, *pair))
+            # Statistics that share noisy sums have the noise of one query.
+            largest = max(largest, check_worlds(payer_of(query), *pair))
     return largest
 
 

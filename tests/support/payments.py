@@ -2,9 +2,10 @@
 
 from dpnoise.statistics import Request
 from dpnoise.statistics.composition import Loss
+from dpnoise.statistics.shared_sums import payer_of
 
 
 def losses_paid(request: Request) -> list[Loss]:
     """Return the losses of all queries that draw noise."""
-    payers = {id(getattr(query, "base", None) or query): query for _, query in request.prepare()}
-    return [loss for query in payers.values() for loss in query.losses]
+    payers = dict.fromkeys(payer_of(query) for _, query in request.prepare())
+    return [loss for query in payers for loss in query.losses]

@@ -18,6 +18,7 @@ from dpnoise.statistics.queries import Mean, Query, Sum, Variance
 from dpnoise.statistics.questions import QUERIES
 from dpnoise.statistics.requests import Question, Request
 from dpnoise.statistics.selections import QuantileSelection, Ranks, nearest_place, target_rank
+from dpnoise.statistics.shared_sums import payer_of
 
 GROUPS = ("a", "b", "c", "d", "e")
 STRANGERS = ("z", "", None)
@@ -70,9 +71,12 @@ def requests(neighbours: str, max_groups: int | None, max_rows: int | None) -> l
         question = Question(
             tuple(ASKED.values()), "x", LOWER, UPPER, 0.25, (-2.0, 0.0, 3.0), by, per_person
         )  # fmt: skip
-        rows = Question(("count",), by=by)
+        # The question shares the noisy sums of a variance, which contain these two.
+        questions = [question, *(replace(question, statistics=(x,)) for x in ("count", "mean"))]
+        if not per_person:
+            questions.append(Question(("count",), by=by))
         laplace = Request(
-            1.0, (question,) if per_person else (question, rows), {"city": GROUPS} if by else {},
+            1.0, questions, {"city": GROUPS} if by else {},
             missing="drop", person="who", max_groups=max_groups, max_rows=max_rows,
             neighbours=neighbours, without_id="own",
         )  # fmt: skip
@@ -193,4 +197,5 @@ def check_neighbours(requests_of_both: Sequence[Request], frame: Any, neighbour:
             for question, query in queries:
                 if (question.by, question.person_value) == grouping_key:
                     index = plan.asks.index(query.ask)
-                    check_sensitivity(query, answer.answers[index], neighbour_answer.answers[index])
+                    pair = (answer.answers[index], neighbour_answer.answers[index])
+                    check_sensitivity(payer_of(query), *pair)

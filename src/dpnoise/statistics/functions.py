@@ -1,19 +1,17 @@
 """Statistics of one column in memory: an array, a list, a Series, an Arrow column, or chunks.
 
-A column is tallied in exact integers, chunk by chunk. Their type depends only on the number of
-rows: int64 as long as that many rows cannot overflow it, Python's integers otherwise.
+Every function raises ArgumentError if an argument is out of range or a value is missing, and
+ArgumentTypeError if the data is not a column of numbers or an argument has the wrong type.
 """
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
-from os import PathLike
 from typing import Any, Final, TypedDict, Unpack, cast
 
 import numpy as np
 
-from dpnoise.core.arrays import Array, Floats, as_number, as_plain_array, to_float64
+from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -23,24 +21,18 @@ from dpnoise.core.errors import (
     reject_type,
     scrub_traceback,
 )
-from dpnoise.core.kernel_table import sums
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import queries
 from dpnoise.statistics.bounds import Bounds
 from dpnoise.statistics.budget_split import LAPLACE, Budget, Item, price_items
+from dpnoise.statistics.column_tally import Column, chunks_of, tally_chunks
 from dpnoise.statistics.composition import Loss
 from dpnoise.statistics.engines.checking import MISSING
-from dpnoise.statistics.plan import Ask, Cells, Edges, Plan, Rows, SumAnswer, Sums, Tally
+from dpnoise.statistics.plan import Plan, Rows, Sums
 from dpnoise.statistics.results import Release, as_loss
 from dpnoise.statistics.selections import QuantileSelection
 
-Column = Any  # An array, a list, a Series, an Arrow column, or an iterator over chunks of these.
-
 _COLUMN: Final = "values"
-_CHUNK_ROWS: Final = 2**20  # Rows at a time: 2^20 of 2^40 grids add up to less than 2^62.
-_MAX_ITEM_BYTES: Final = 8  # A wider number would be rounded when it becomes a float64.
-_INT64_SAFE: Final = 2**62  # Sums below this limit fit into int64.
-_LOW_PART: Final = 2**26  # The kernel returns a sum of squares as high * 2^26 + low.
 
 
 class Options(TypedDict, total=False):
@@ -93,13 +85,6 @@ def exact_sum(values: Column, lower: float, upper: float, grid: float | None = N
     -------
     Fraction
         The sum.
-
-    Raises
-    ------
-    ArgumentError
-        If a bound or the grid is out of range.
-    ArgumentTypeError
-        If `values` is not a column of numbers, or if an argument has the wrong type.
 
     Examples
     --------
@@ -185,38 +170,25 @@ def count(
     Parameters
     ----------
     values
-        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
-        these. A null or NaN is a missing value.
+        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks.
     epsilon
-        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common. None if
-        `rho` is given.
+        The privacy loss: smaller is more private and less accurate. None if `rho` is given.
     clamp
         Whether a count below 0 is published as 0. Noise can make it negative.
     **options
-        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
-        is the probability that the margin holds, by default 0.95. `mechanism`, `delta` and `rho`
-        choose the noise and its budget, as in `Request`. `rng` is the `Generator` that draws it.
+        What to do with missing values, the noise, and the confidence of margins: `Options`.
 
     Returns
     -------
     Release
-        The noisy count as `value`, an integer. With probability `confidence` it is within `error`
-        of the true count.
-
-    Raises
-    ------
-    ArgumentError
-        If an argument is out of range, or if a value is missing and `missing` is "error".
-    ArgumentTypeError
-        If `values` is not a column of numbers, or if an argument has the wrong type.
+        The noisy count as `value`, an integer, with its margin of error as `error`.
 
     Examples
     --------
     >>> count([3.5, 2.0, 7.25], epsilon=1.0).scale
     1.0
     """
-    clamp = check_flag("clamp", clamp)
-    query = partial(queries.Count, _COLUMN, clamp=clamp)
+    query = partial(queries.Count, _COLUMN, clamp=check_flag("clamp", clamp))
     return _release(values, query, epsilon, options)
 
 
@@ -237,34 +209,20 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
     Parameters
     ----------
     values
-        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
-        these. A null or NaN is a missing value.
+        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks.
     lower, upper
-        The bounds of one value. Values outside are clamped to them. Choose them without looking
-        at the data: the noise grows with them.
+        The bounds that values are clamped to. Choose them without looking at the data.
     epsilon
-        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common. None if
-        `rho` is given.
+        The privacy loss: smaller is more private and less accurate. None if `rho` is given.
     grid
-        A power of two. Values are rounded to its multiples before they are added. By default
-        about the larger bound divided by 2^32.
+        A power of two; values are rounded to its multiples. Default: about the larger bound / 2^32.
     **options
-        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
-        is the probability that the margin holds, by default 0.95. `mechanism`, `delta` and `rho`
-        choose the noise and its budget, as in `Request`. `rng` is the `Generator` that draws it.
+        What to do with missing values, the noise, and the confidence of margins: `Options`.
 
     Returns
     -------
     Release
-        The noisy sum as `value`. With probability `confidence` it is within `error` of the sum of
-        the clamped values.
-
-    Raises
-    ------
-    ArgumentError
-        If an argument is out of range, or if a value is missing and `missing` is "error".
-    ArgumentTypeError
-        If `values` is not a column of numbers, or if an argument has the wrong type.
+        The noisy sum as `value`, with its margin of error as `error`.
 
     Examples
     --------
@@ -292,34 +250,20 @@ def mean(
     Parameters
     ----------
     values
-        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
-        these. A null or NaN is a missing value.
+        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks.
     lower, upper
-        The bounds of one value. Values outside are clamped to them. Choose them without looking
-        at the data: the noise grows with them.
+        The bounds that values are clamped to. Choose them without looking at the data.
     epsilon
-        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common. None if
-        `rho` is given.
+        The privacy loss: smaller is more private and less accurate. None if `rho` is given.
     grid
-        A power of two. Values are rounded to its multiples before they are added. By default
-        about the larger bound divided by 2^32.
+        A power of two; values are rounded to its multiples. Default: about the larger bound / 2^32.
     **options
-        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
-        is the probability that the margin holds, by default 0.95. `mechanism`, `delta` and `rho`
-        choose the noise and its budget, as in `Request`. `rng` is the `Generator` that draws it.
+        What to do with missing values, the noise, and the confidence of margins: `Options`.
 
     Returns
     -------
     Release
-        The noisy mean as `value`. With probability `confidence` it is within `error` of the mean
-        of the clamped values.
-
-    Raises
-    ------
-    ArgumentError
-        If an argument is out of range, or if a value is missing and `missing` is "error".
-    ArgumentTypeError
-        If `values` is not a column of numbers, or if an argument has the wrong type.
+        The noisy mean as `value`, with its margin of error as `error`.
 
     Examples
     --------
@@ -349,34 +293,20 @@ def variance(
     Parameters
     ----------
     values
-        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
-        these. A null or NaN is a missing value.
+        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks.
     lower, upper
-        The bounds of one value. Values outside are clamped to them. Choose them without looking
-        at the data: the noise grows with them.
+        The bounds that values are clamped to. Choose them without looking at the data.
     epsilon
-        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common. None if
-        `rho` is given.
+        The privacy loss: smaller is more private and less accurate. None if `rho` is given.
     grid
-        A power of two. Values are rounded to its multiples before they are added. By default
-        about the larger bound divided by 2^26.
+        A power of two; values are rounded to its multiples. Default: about the larger bound / 2^26.
     **options
-        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
-        is the probability that the margin holds, by default 0.95. `mechanism`, `delta` and `rho`
-        choose the noise and its budget, as in `Request`. `rng` is the `Generator` that draws it.
+        What to do with missing values, the noise, and the confidence of margins: `Options`.
 
     Returns
     -------
     Release
-        The noisy variance as `value`. With probability `confidence` it is within `error` of the
-        variance of the clamped values.
-
-    Raises
-    ------
-    ArgumentError
-        If an argument is out of range, or if a value is missing and `missing` is "error".
-    ArgumentTypeError
-        If `values` is not a column of numbers, or if an argument has the wrong type.
+        The noisy variance as `value`, with its margin of error as `error`.
 
     Examples
     --------
@@ -406,34 +336,20 @@ def std(
     Parameters
     ----------
     values
-        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
-        these. A null or NaN is a missing value.
+        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks.
     lower, upper
-        The bounds of one value. Values outside are clamped to them. Choose them without looking
-        at the data: the noise grows with them.
+        The bounds that values are clamped to. Choose them without looking at the data.
     epsilon
-        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common. None if
-        `rho` is given.
+        The privacy loss: smaller is more private and less accurate. None if `rho` is given.
     grid
-        A power of two. Values are rounded to its multiples before they are added. By default
-        about the larger bound divided by 2^26.
+        A power of two; values are rounded to its multiples. Default: about the larger bound / 2^26.
     **options
-        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
-        is the probability that the margin holds, by default 0.95. `mechanism`, `delta` and `rho`
-        choose the noise and its budget, as in `Request`. `rng` is the `Generator` that draws it.
+        What to do with missing values, the noise, and the confidence of margins: `Options`.
 
     Returns
     -------
     Release
-        The noisy standard deviation as `value`. With probability `confidence` it is within `error`
-        of the standard deviation of the clamped values.
-
-    Raises
-    ------
-    ArgumentError
-        If an argument is out of range, or if a value is missing and `missing` is "error".
-    ArgumentTypeError
-        If `values` is not a column of numbers, or if an argument has the wrong type.
+        The noisy standard deviation as `value`, with its margin of error as `error`.
 
     Examples
     --------
@@ -456,26 +372,21 @@ def histogram(
 ) -> Release:
     """Release the number of values between each two neighbouring edges.
 
+    A bin includes its lower edge; the last bin includes both. Values outside all bins are left out.
     The privacy unit is one row. If a person can have several rows, use `publish` instead.
 
     Parameters
     ----------
     values
-        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
-        these. A null or NaN is a missing value.
+        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks.
     edges
-        The edges of the bins, in ascending order. A bin includes its lower edge; the last bin
-        includes both. Values outside all bins are left out. Choose the edges without looking at
-        the data.
+        The edges of the bins, in ascending order. Choose them without looking at the data.
     epsilon
-        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common. None if
-        `rho` is given.
+        The privacy loss: smaller is more private and less accurate. None if `rho` is given.
     clamp
         Whether a count below 0 is published as 0. Noise can make it negative.
     **options
-        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
-        is the probability that the margin holds, by default 0.95. `mechanism`, `delta` and `rho`
-        choose the noise and its budget, as in `Request`. `rng` is the `Generator` that draws it.
+        What to do with missing values, the noise, and the confidence of margins: `Options`.
 
     Returns
     -------
@@ -483,21 +394,13 @@ def histogram(
         The noisy counts as `value`, a list, and the names of the bins as `labels`. With
         probability `confidence` each count is within `error`, and all are within `joint_error`.
 
-    Raises
-    ------
-    ArgumentError
-        If an argument is out of range, or if a value is missing and `missing` is "error".
-    ArgumentTypeError
-        If `values` is not a column of numbers, or if an argument has the wrong type.
-
     Examples
     --------
     >>> released = histogram([1.0, 2.0, 7.0], edges=[0, 5, 10], epsilon=1.0)
     >>> released.labels
     ('0 to 5', '5 to 10')
     """
-    clamp = check_flag("clamp", clamp)
-    query = partial(queries.Histogram, _COLUMN, edges, clamp=clamp)
+    query = partial(queries.Histogram, _COLUMN, edges, clamp=check_flag("clamp", clamp))
     return _release(values, query, epsilon, options)
 
 
@@ -520,39 +423,24 @@ def quantile(
     Parameters
     ----------
     values
-        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
-        these. A null or NaN is a missing value.
+        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks.
     q
         The fraction of values below the quantile, from 0 to 1.
     lower, upper
-        The bounds of one value. Values outside are clamped to them. Choose them without looking
-        at the data: the result lies between them.
+        The bounds that values are clamped to. Choose them without looking at the data.
     epsilon
-        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common. None if
-        `rho` is given.
+        The privacy loss: smaller is more private and less accurate. None if `rho` is given.
     grid
-        A power of two. The result is one of its multiples. By default it is fine enough for more
-        than 32,000 multiples between the bounds.
+        A power of two. The result is one of its multiples, by default of more than 32,000.
     interval
-        Whether to spend half of epsilon on a confidence interval. The number is then less
-        accurate, often by a factor of two to three.
+        Whether to spend half of epsilon on a confidence interval. The result is less accurate.
     **options
-        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
-        is the probability that the margin holds, by default 0.95. `mechanism`, `delta` and `rho`
-        choose the noise and its budget, as in `Request`. `rng` is the `Generator` that draws it.
+        What to do with missing values, the noise, and the confidence of margins: `Options`.
 
     Returns
     -------
     Release
-        The quantile as `value`. With probability `confidence` the quantile of the clamped values
-        lies in `interval`.
-
-    Raises
-    ------
-    ArgumentError
-        If an argument is out of range, or if a value is missing and `missing` is "error".
-    ArgumentTypeError
-        If `values` is not a column of numbers, or if an argument has the wrong type.
+        The quantile as `value`, and its confidence interval as `interval`.
 
     Examples
     --------
@@ -566,16 +454,9 @@ def quantile(
     """
     if is_list(q):
         reject_type("q", q, "be one number (`quantiles` takes several)")
-    return quantiles(
-        values,
-        [q],
-        lower=lower,
-        upper=upper,
-        epsilon=epsilon,
-        grid=grid,
-        interval=interval,
-        **options,
-    )
+    interval = check_flag("interval", interval)
+    query = partial(QuantileSelection, _COLUMN, [q], lower, upper, grid=grid, interval=interval)
+    return _release(values, query, epsilon, options, selects=True)
 
 
 @scrub_traceback
@@ -596,53 +477,31 @@ def median(
     Parameters
     ----------
     values
-        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
-        these. A null or NaN is a missing value.
+        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks.
     lower, upper
-        The bounds of one value. Values outside are clamped to them. Choose them without looking
-        at the data: the result lies between them.
+        The bounds that values are clamped to. Choose them without looking at the data.
     epsilon
-        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common. None if
-        `rho` is given.
+        The privacy loss: smaller is more private and less accurate. None if `rho` is given.
     grid
-        A power of two. The result is one of its multiples. By default it is fine enough for more
-        than 32,000 multiples between the bounds.
+        A power of two. The result is one of its multiples, by default of more than 32,000.
     interval
-        Whether to spend half of epsilon on a confidence interval. The number is then less
-        accurate, often by a factor of two to three.
+        Whether to spend half of epsilon on a confidence interval. The result is less accurate.
     **options
-        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
-        is the probability that the margin holds, by default 0.95. `mechanism`, `delta` and `rho`
-        choose the noise and its budget, as in `Request`. `rng` is the `Generator` that draws it.
+        What to do with missing values, the noise, and the confidence of margins: `Options`.
 
     Returns
     -------
     Release
-        The median as `value`. With probability `confidence` the median of the clamped values
-        lies in `interval`.
-
-    Raises
-    ------
-    ArgumentError
-        If an argument is out of range, or if a value is missing and `missing` is "error".
-    ArgumentTypeError
-        If `values` is not a column of numbers, or if an argument has the wrong type.
+        The median as `value`, and its confidence interval as `interval`.
 
     Examples
     --------
     >>> median([38.0] * 1000, lower=0, upper=120, epsilon=1.0).value
     38.0
     """
-    return quantiles(
-        values,
-        [0.5],
-        lower=lower,
-        upper=upper,
-        epsilon=epsilon,
-        grid=grid,
-        interval=interval,
-        **options,
-    )
+    interval = check_flag("interval", interval)
+    query = partial(QuantileSelection, _COLUMN, [0.5], lower, upper, grid=grid, interval=interval)
+    return _release(values, query, epsilon, options, selects=True)
 
 
 @scrub_traceback
@@ -665,39 +524,25 @@ def quantiles(
     Parameters
     ----------
     values
-        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks of
-        these. A null or NaN is a missing value.
+        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks.
     q
         The fraction of values below each quantile: different numbers from 0 to 1.
     lower, upper
-        The bounds of one value. Values outside are clamped to them. Choose them without looking
-        at the data: the result lies between them.
+        The bounds that values are clamped to. Choose them without looking at the data.
     epsilon
-        The privacy loss. Smaller is more private and less accurate; 0.1 to 10 are common. None if
-        `rho` is given.
+        The privacy loss: smaller is more private and less accurate. None if `rho` is given.
     grid
-        A power of two. The result is one of its multiples. By default it is fine enough for more
-        than 32,000 multiples between the bounds.
+        A power of two. The result is one of its multiples, by default of more than 32,000.
     interval
-        Whether to spend half of epsilon on confidence intervals. They are wide, because each is
-        selected separately.
+        Whether to spend half of epsilon on a confidence interval. The result is less accurate.
     **options
-        `missing="drop"` leaves out missing values; by default they are an error. `confidence`
-        is the probability that the margin holds, by default 0.95. `mechanism`, `delta` and `rho`
-        choose the noise and its budget, as in `Request`. `rng` is the `Generator` that draws it.
+        What to do with missing values, the noise, and the confidence of margins: `Options`.
 
     Returns
     -------
     Release
-        The quantiles as `value`, a list in the order of `q`; a single number if `q` has one. With
-        probability `confidence` each quantile of the clamped values lies in its pair of `interval`.
-
-    Raises
-    ------
-    ArgumentError
-        If an argument is out of range, or if a value is missing and `missing` is "error".
-    ArgumentTypeError
-        If `values` is not a column of numbers, or if an argument has the wrong type.
+        The quantiles as `value`, a list in the order of `q`; a single number if `q` has one. The
+        confidence intervals are `interval`. They are wide, because each is selected separately.
 
     Examples
     --------
@@ -708,119 +553,3 @@ def quantiles(
     interval = check_flag("interval", interval)
     query = partial(QuantileSelection, _COLUMN, q, lower, upper, grid=grid, interval=interval)
     return _release(values, query, epsilon, options, selects=True)
-
-
-# Tallies -----------------------------------------------------------------------------------------
-
-
-def tally_chunks(chunks: Iterable[Floats], plan: Plan) -> Tally:
-    """Return the tally of a plan for one column, without groups, in one pass.
-
-    A chunk has at most 2^20 rows of the column. NaN is a missing value.
-    """
-    totals, rows = [_count(ask, np.empty(0)) for ask in plan.asks], 0
-    for chunk in chunks:
-        rows += chunk.size
-        totals = [total + _count(ask, chunk) for ask, total in zip(plan.asks, totals, strict=True)]
-    answers = [
-        _sum(ask, total, rows) if isinstance(ask, Sums) else np.asarray(total)
-        for ask, total in zip(plan.asks, totals, strict=True)
-    ]
-    return Tally(tuple(answers))
-
-
-def _count(ask: Ask, values: Floats) -> Array:
-    """Return the contribution of a chunk to one answer; for sums, the parts that `_sum` joins."""
-    if isinstance(ask, Rows):
-        return np.array(values.size)
-    if isinstance(ask, Edges):
-        edges, cells = np.array(ask.edges), len(ask.edges) - 1
-        bins = np.searchsorted(edges, values, side="right") - 1
-        bins[values == edges[-1]] = cells - 1
-        inside = (bins >= 0) & (bins < cells) & ~np.isnan(values)
-        return np.bincount(bins[inside], minlength=cells)
-    arguments = (values, 1.0 / ask.grid, float(ask.least), float(ask.most))
-    if isinstance(ask, Cells):
-        counts = np.zeros(ask.most - ask.least + 1, dtype=np.int64)
-        sums.count_cells(*arguments, counts)
-        return counts
-    low_and_high = sums.sum_squares(*arguments) if ask.squares else (0, 0)
-    return np.array(
-        [int(part) for part in (*sums.count_and_sum(*arguments), *low_and_high)], object
-    )
-
-
-def _sum(ask: Sums, totals: Array, rows: int) -> SumAnswer:
-    """Return the answer to `Sums`, from count, total and the two parts of the squares."""
-    count, total, low, high = totals.tolist()
-    largest = max(abs(ask.least), abs(ask.most), 1)
-
-    def as_array(exact: int, most: int) -> Array:
-        return np.array(exact, dtype=object if rows * most >= _INT64_SAFE else np.int64)
-
-    squares = as_array(high * _LOW_PART + low, largest**2) if ask.squares else None
-    return SumAnswer(np.array(count), as_array(total, largest), squares)
-
-
-def chunks_of(values: Column) -> Iterator[Floats]:
-    """Yield the numbers of a column as float64 arrays of at most 2^20; NaN is a missing value."""
-    if isinstance(values, Iterator):
-        for part in values:
-            yield from chunks_of(part)
-        return
-    try:
-        with np.errstate(all="ignore"):
-            array = _column(values)
-    except Exception:  # noqa: BLE001 - each library raises different errors
-        raise _not_a_column(values) from None
-    if array.dtype.kind not in "iufb" or array.dtype.itemsize > _MAX_ITEM_BYTES or array.ndim != 1:
-        raise _not_a_column(values, array)
-    for start in range(0, array.size, _CHUNK_ROWS):
-        yield to_float64(as_plain_array(array[start : start + _CHUNK_ROWS]))
-
-
-def _not_a_column(values: object, array: Array | None = None) -> ArgumentTypeError:
-    """Return the error for data that is not one column of numbers."""
-    kind = type(values).__name__
-    if array is not None and array.ndim:
-        kind += f" of {array.dtype}" + (f" with {array.ndim} dimensions" if array.ndim > 1 else "")
-    advice = "Convert text and dates to numbers first; a missing value is NaN"
-    if hasattr(type(values), "columns") or isinstance(values, Mapping):
-        advice = 'Give one column, such as frame["age"], or give the whole frame to `publish`'
-    elif isinstance(values, str | PathLike):
-        advice = "For a file, use `publish`"
-    return ArgumentTypeError(f"The data must be a column of numbers, got {kind}. {advice}.")
-
-
-def _column(values: Column) -> Array:
-    """Return a column as an array, with NaN for every null, NA or masked entry."""
-    if isinstance(values, np.ma.MaskedArray):
-        return np.where(np.ma.getmaskarray(values), np.nan, values.data)
-    if isinstance(values, list | tuple):
-        return _floats_of(values)
-    if type(values).__module__.split(".")[0] == "pyarrow":
-        values = values.to_pandas() if values.null_count else values
-    elif hasattr(values, "isna") and values.dtype.kind in "iufb":
-        return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
-    array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
-    return _floats_of(array.tolist()) if array.dtype == object and array.ndim == 1 else array
-
-
-def _floats_of(entries: Sequence[object]) -> Floats:
-    """Return a list as floats: too large numbers become infinite, missing entries NaN.
-
-    Each row is converted separately, so that no row affects the conversion of another.
-    """
-    return np.array([_float_of(entry) for entry in entries], dtype=np.float64)
-
-
-def _float_of(entry: object) -> float:
-    if entry is None or entry is np.ma.masked or type(entry).__name__ == "NAType":
-        return math.nan
-    if isinstance(entry, bool | np.bool_):
-        return float(entry)
-    exact = as_number(entry)
-    try:
-        return float(exact)
-    except OverflowError:
-        return math.inf if exact > 0 else -math.inf

@@ -100,6 +100,23 @@ class Plan:
     missing: str = "error"  # Rows without a value are an "error", or "drop" ignores them there.
     unit: Unit | None = None  # The privacy unit; None for one row.
 
+    @property
+    def value_asks(self) -> list[Sums | Cells | Edges]:
+        """The asks about a column of values."""
+        return [ask for ask in self.asks if not isinstance(ask, Rows)]
+
+    @property
+    def value_columns(self) -> list[str]:
+        """The columns of values, each once."""
+        return list(dict.fromkeys(ask.column for ask in self.value_asks))
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns, each once: values, groups and person ids."""
+        grouped = [grouping.column for grouping in self.by]
+        ids = () if self.unit is None else self.unit.columns
+        return list(dict.fromkeys([*self.value_columns, *grouped, *ids]))
+
 
 @dataclass(frozen=True)
 class SumAnswer:

@@ -239,7 +239,7 @@ class _Moments(_BoundedStatistic):
     number_of_sums: int
     # The statistics that are computed from the same noisy sums, and the query that draws these.
     shared: tuple[str, ...] = ()
-    base: "_Moments | None" = None
+    base: "Mean | Variance | None" = None
 
     def sums_of(self, count: _Whole, total: _Whole, squares: _Whole) -> tuple[_Whole, ...]:
         raise NotImplementedError

@@ -145,6 +145,13 @@ def share_sums(
     return {"count": count, "mean": mean, "variance": base, "std": base.deviation()}
 
 
+def payer_of(query: AnyQuery) -> Query:
+    """Return the query that draws the noise of a statistic, and pays for it."""
+    if isinstance(query, DerivedCount | DerivedSum):
+        return query.base
+    return query if isinstance(query, _OwnNoise) else query.base or query
+
+
 class NoisySums:
     """The noisy sums of a request, each drawn once for all statistics that share it."""
 
@@ -156,8 +163,8 @@ class NoisySums:
         """Publish the numbers of each group."""
         if isinstance(query, _OwnNoise):
             return query.release(answer, confidence, self._rng)
-        base = query.base or query
-        assert isinstance(base, Mean | Variance)  # noqa: S101 - for the type checker
-        if base not in self._drawn:
-            self._drawn[base] = base.noisy_sums(answer, self._rng)
-        return query.publish_sums(self._drawn[base], confidence)
+        payer = payer_of(query)
+        assert isinstance(payer, Mean | Variance)  # noqa: S101 - for the type checker
+        if payer not in self._drawn:
+            self._drawn[payer] = payer.noisy_sums(answer, self._rng)
+        return query.publish_sums(self._drawn[payer], confidence)

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Collection, Sequence
 
-from dpnoise.core.errors import scrub_traceback
+from dpnoise.core.errors import import_extra, scrub_traceback
+
+import_extra("narwhals", "engines")  # The modules below import it.
+
 from dpnoise.statistics.engines import discovery, files, frames
 from dpnoise.statistics.engines.description import Files
 from dpnoise.statistics.engines.discovery import PersonCounts
@@ -64,7 +67,8 @@ def tally_all(
         return []
     if isinstance(source, Files):
         return files.tally_all(source, plans, progress)
-    return frames.tally_all(source, plans)
+    with frames.replace_engine_errors():
+        return frames.answer_all(source, plans)
 
 
 @scrub_traceback
@@ -92,4 +96,5 @@ def count_persons_by_group(
     """
     if isinstance(source, Files):
         return files.count_persons_by_group(source, column, unit, progress)
-    return discovery.count_persons_by_group(source, column, unit, text)
+    with frames.replace_engine_errors():
+        return discovery.count_persons_by_group(source, column, unit, is_text=column in text)

@@ -12,23 +12,19 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import narwhals as nw
 import numpy as np
+from narwhals.dtypes import DType
 
 from dpnoise.core.arrays import Array, Integers
-from dpnoise.core.errors import ArgumentError, import_extra
+from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines.checking import number_of_cells
 from dpnoise.statistics.plan import Cells, Edges, SumAnswer, Sums
 
-if TYPE_CHECKING:
-    import narwhals as nw
-    from narwhals.dtypes import DType
-
-    DataFrame = nw.DataFrame[Any]
-else:
-    nw = import_extra("narwhals", "engines")
-
+DataFrame = nw.DataFrame[Any]
+Frame = DataFrame | nw.LazyFrame[Any]
 
 ROWS: Final = "rows"  # The column of a result with the number of rows.
 _EXACT_LIMIT_64: Final = 2**53  # Float64 represents every integer up to here.
@@ -37,31 +33,27 @@ _MAX_FLAGGED_EDGES: Final = 33  # With more edges, bisection is faster than one 
 _MAX_EXACT_DIGITS: Final = 15  # The digits and the scale of such decimals are exact.
 WIDEST: Final = (nw.Int128, nw.UInt128)
 FLOATS: Final = (nw.Float32, nw.Float64)
-_INTEGER_LIMITS: Final[dict[type["DType"], tuple[int, int]]] = {
-    getattr(nw, f"{sign}Int{bits}"): (0, 2**bits - 1)
-    if sign
-    else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    for sign in ("", "U")
-    for bits in (8, 16, 32, 64)
-}
 
 
-def limits(dtype: "DType") -> tuple[int, int] | None:
-    """Return the smallest and largest value of an integer type; None for other types."""
-    return _INTEGER_LIMITS.get(dtype.base_type())
+def limits(dtype: DType) -> tuple[int, int] | None:
+    """Return the smallest and largest value of an integer type; None for others, and 128 bits."""
+    if not dtype.is_integer() or dtype in WIDEST:
+        return None
+    limits_of_type = np.iinfo(type_name(dtype).lower())
+    return int(limits_of_type.min), int(limits_of_type.max)
 
 
-def exact_limit(dtype: "DType") -> int:
+def exact_limit(dtype: DType) -> int:
     """Return the magnitude below which a float column holds whole numbers unrounded."""
     return _EXACT_LIMIT_32 if dtype == nw.Float32 else _EXACT_LIMIT_64
 
 
-def type_name(dtype: "DType") -> str:
+def type_name(dtype: DType) -> str:
     """Return the name of a type for errors, without the categories of an enumeration."""
     return getattr(dtype, "__name__", type(dtype).__name__)
 
 
-def check_numbers(name: str, dtype: "DType") -> None:
+def check_numbers(name: str, dtype: DType) -> None:
     """Raise unless columns of this type hold numbers."""
     numbers = {*FLOATS, nw.Boolean, nw.Decimal, *WIDEST}
     if limits(dtype) is None and dtype.base_type() not in numbers:
@@ -71,13 +63,13 @@ def check_numbers(name: str, dtype: "DType") -> None:
         )
 
 
-def is_present(column: "nw.Expr", dtype: "DType") -> "nw.Expr":
+def is_present(column: nw.Expr, dtype: DType) -> nw.Expr:
     """Return an expression that is true where a row has a value, neither null nor NaN."""
     is_not_null = ~column.is_null()
     return is_not_null & ~column.is_nan() if dtype in FLOATS else is_not_null
 
 
-def fill_missing(column: "nw.Expr", dtype: "DType", *, divides_decimals: bool) -> "nw.Expr":
+def fill_missing(column: nw.Expr, dtype: DType, *, divides_decimals: bool) -> nw.Expr:
     """Convert each number to the nearest float64, and missing ones to 0; -0.0 becomes 0.0.
 
     `divides_decimals` is true for engines that divide the digits of a decimal by a power of ten,
@@ -93,7 +85,7 @@ def fill_missing(column: "nw.Expr", dtype: "DType", *, divides_decimals: bool) -
     return nw.when(is_present(column, dtype)).then(floats).otherwise(nw.lit(0.0))
 
 
-def clamp_to_grid(value: "nw.Expr", ask: Sums | Cells) -> "nw.Expr":
+def clamp_to_grid(value: nw.Expr, ask: Sums | Cells) -> nw.Expr:
     """Return q of a value, the clamped number of grid steps."""
     least, most = nw.lit(2.0 * ask.least), nw.lit(2.0 * ask.most)
     # In DuckDB, narwhals's `clip` takes longer.
@@ -103,21 +95,17 @@ def clamp_to_grid(value: "nw.Expr", ask: Sums | Cells) -> "nw.Expr":
 
 @dataclass
 class Expressions:
-    """The columns that a query computes in three steps, by name.
+    """The columns that a query computes, by name, in three steps.
 
     Each step may use the names of earlier steps, so that an engine computes each of them once.
     """
 
-    chosen: dict[str, "nw.Expr"] = field(
-        default_factory=dict
-    )  # Step 1: keys, values, ids and flags.
-    wholes: dict[str, "nw.Expr"] = field(
-        default_factory=dict
-    )  # Step 2: values as numbers of grid steps.
-    # Step 3: columns to sum, and columns of cell numbers to count.
-    summed: dict[str, "nw.Expr"] = field(default_factory=dict)
-    codes: dict[str, "nw.Expr"] = field(default_factory=dict)
-    wide: set[str] = field(default_factory=set)  # Columns with sums that may exceed 64 bits.
+    # Keys, values, ids and flags.
+    chosen: dict[str, nw.Expr] = field(default_factory=dict)
+    # Values as numbers of grid steps.
+    wholes: dict[str, nw.Expr] = field(default_factory=dict)
+    # Columns to sum, and columns of cell numbers to count.
+    derived: dict[str, nw.Expr] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -150,13 +138,13 @@ Results = Mapping[str | None, Grouped]  # None has the sums, each code the count
 class AskColumns:
     """The columns that answer an ask.
 
-    `summed` has the columns of a sum and of its squares. For edges it has a flag for each edge: 1
-    where the value is at or above it (for the last edge: above it). `code` has the cell of each
-    row.
+    `summed` has the columns of a sum and of its squares, and whether the sum of each may exceed 64
+    bits. For edges it has a flag for each edge: 1 where the value is at or above it (for the last
+    edge: above it). `code` has the cell of a row.
     """
 
     ask: Sums | Cells | Edges
-    summed: tuple[str, ...] = ()
+    summed: dict[str, bool] = field(default_factory=dict)
     code: str | None = None
 
     def answer(self, results: Results, count: Integers, missing: Integers) -> SumAnswer | Integers:
@@ -189,7 +177,7 @@ class AskColumns:
 
 
 def add_ask(
-    expressions: Expressions, name: str, ask: Sums | Cells | Edges, column: "nw.Expr"
+    expressions: Expressions, name: str, ask: Sums | Cells | Edges, column: nw.Expr
 ) -> AskColumns:
     """Add the expressions that an ask needs, under names that begin with `name`."""
     if isinstance(ask, Edges):
@@ -197,23 +185,22 @@ def add_ask(
         is_below = [*(column < edge for edge in edges), column <= last]
         if len(is_below) <= _MAX_FLAGGED_EDGES:
             above = {f"{name}_{edge}": ~test for edge, test in enumerate(is_below)}
-            expressions.summed |= above
-            return AskColumns(ask, tuple(above))
+            expressions.derived |= above
+            return AskColumns(ask, dict.fromkeys(above, False))
         cells = len(edges)
-        expressions.codes[name] = _bisect(is_below, [cells, *range(cells), cells])
+        expressions.derived[name] = _bisect(is_below, [cells, *range(cells), cells])
         return AskColumns(ask, code=name)
     expressions.wholes[name], whole = clamp_to_grid(column, ask), nw.col(name)
     if isinstance(ask, Cells):
         code = f"{name}_cell"
-        expressions.codes[code] = (whole - float(ask.least)).cast(nw.Int64)
+        expressions.derived[code] = (whole - float(ask.least)).cast(nw.Int64)
         return AskColumns(ask, code=code)
     powers = {f"{name}_total": whole} | ({f"{name}_square": whole * whole} if ask.squares else {})
-    expressions.summed |= {power: expression.cast(nw.Int64) for power, expression in powers.items()}
-    expressions.wide |= powers.keys()
-    return AskColumns(ask, tuple(powers))
+    expressions.derived |= {power: value.cast(nw.Int64) for power, value in powers.items()}
+    return AskColumns(ask, dict.fromkeys(powers, True))
 
 
-def _bisect(tests: list["nw.Expr"], results: list[int]) -> "nw.Expr":
+def _bisect(tests: list[nw.Expr], results: list[int]) -> nw.Expr:
     """Return the result at the index of the first true test. All tests after it are true."""
     if not tests:
         return nw.lit(results[0])

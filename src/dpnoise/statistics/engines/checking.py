@@ -11,7 +11,7 @@ from dpnoise.core.errors import (
     check_power_of_two,
     reject,
 )
-from dpnoise.statistics.plan import Cells, Edges, PersonValue, Plan, Rows, Sums, Unit
+from dpnoise.statistics.plan import Cells, Edges, PersonValue, Plan, Sums, Unit
 
 MISSING: Final = ("error", "drop")
 WITHOUT_ID: Final = ("error", "own")
@@ -29,22 +29,21 @@ def check_plan(plan: Plan) -> None:
     check_choice("missing", plan.missing, MISSING)
     if not plan.asks:
         raise ArgumentError("A plan must ask at least one question.")
-    for ask in plan.asks:
+    for ask in plan.value_asks:
         if isinstance(ask, Edges):
             _check_edges(ask)
-        elif not isinstance(ask, Rows):
+        else:
             _check_bounds(ask)
     for grouping in plan.by:
         if not grouping.keys:
             raise ArgumentError(f"There must be at least one group of column {grouping.column!r}.")
     columns = [grouping.column for grouping in plan.by]
-    if not all([*columns, *(ask.column for ask in plan.asks if not isinstance(ask, Rows))]):
+    if not all([*columns, *plan.value_columns]):
         raise ArgumentError("Every column must have a name, got ''. Name it in the data first.")
     if len(set(columns)) < len(columns):
         raise ArgumentError("A column must not be grouped by twice.")
     if plan.unit is not None:
-        value_columns = [ask.column for ask in plan.asks if not isinstance(ask, Rows)]
-        check_unit(plan.unit, columns, value_columns)
+        check_unit(plan.unit, columns, plan.value_columns)
     _check_size(plan)
 
 

@@ -22,14 +22,7 @@ from typing import Any, Final
 
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
-from dpnoise.statistics.engines.sources import (
-    WITHOUT_HIVE,
-    Opening,
-    RowSource,
-    UnreadableError,
-    as_paths,
-    quote_text,
-)
+from dpnoise.statistics.engines.sources import RowSource, UnreadableError, quote_text, read_files
 
 _MAX_HEADER_LENGTH: Final = 2**24  # Characters, including the empty lines before the header.
 _MAX_LINE_SIZE: Final = 2**24
@@ -167,35 +160,29 @@ class Csv(RowSource):
 
     has_header = True
 
-    def __init__(self, opening: Opening) -> None:
-        files, paths = opening.files, opening.paths
-        self.is_repeatable = paths != [STANDARD_INPUT]
-        self._is_piped = opening.in_order or not self.is_repeatable
+    def open(self) -> list[str]:
+        """Read the headers, which must be the same."""
+        files, paths = self.files, self.paths
+        self._is_piped = self.in_order or not self.is_repeatable
         self._writers: list[PipeWriter] = []
         self._headers: dict[str, _Header] = {}
         for path in paths:
-            with (
-                ExitStack() as only_header
-            ):  # Closes each file: there may be more than can be open at once.
-                self._headers[path] = _read_header(files, path, opening.shown, only_header)
-        header_names = self._headers[paths[0]].names
-        for path, header in self._headers.items():
-            if header.names != header_names:
-                raise ArgumentError(
-                    f"{path} has other columns than {paths[0]}. Read it separately."
-                )
-        super().__init__(opening, header_names)
-        self._header_names = header_names
-        types = ", ".join(f"c{index}: 'VARCHAR'" for index in range(len(header_names)))
+            # Each file is closed again: there may be more than can be open at once.
+            with ExitStack() as only_header:
+                self._headers[path] = _read_header(files, path, self.shown, only_header)
+        self.check_same_columns({path: header.names for path, header in self._headers.items()})
+        self._header_names = self._headers[paths[0]].names
+        types = ", ".join(f"c{index}: 'VARCHAR'" for index in range(len(self._header_names)))
         quote = quote_text(files.quote)
         self._options = (
-            f"auto_detect=false, columns={{{types}}}, strict_mode=true, {WITHOUT_HIVE}, "
+            f"auto_detect=false, columns={{{types}}}, strict_mode=true, "
             f"null_padding=false, allow_quoted_nulls=false, delim={quote_text(files.delimiter)}, "
             f"quote={quote}, escape={quote}"
         )
         if self._is_piped:
             in_order = f", parallel=false, max_line_size={_MAX_LINE_SIZE}, comment='{_COMMENT}'"
             self._options += in_order
+        return self._header_names
 
     def table(self, names: Sequence[str], paths: Sequence[str]) -> str:
         """Return the SQL of the rows, with every entry as text."""
@@ -211,7 +198,7 @@ class Csv(RowSource):
 
     def _read_in_parallel(self, paths: Sequence[str]) -> list[str]:
         """Return the SQL that reads files in parallel; raise if DuckDB finds other headers."""
-        encoding = self.opening.files.encoding
+        encoding = self.files.encoding
         paths_by_skip: dict[int, list[str]] = {}
         for path in paths:
             header = self._headers[path]
@@ -219,7 +206,7 @@ class Csv(RowSource):
             as_row = self._read_csv([path], header.blank_lines, encoding, header=False)
             is_one_line = header.lines == header.blank_lines + 1  # If not, a name has a line break.
             if not is_one_line or not self._is_header(as_row):
-                raise UnreadableError(f"{self.opening.shown} cannot be read in parallel.")
+                raise UnreadableError(f"{self.shown} cannot be read in parallel.")
         return [
             self._read_csv(group, skipped, encoding, header=True)
             for skipped, group in paths_by_skip.items()
@@ -231,28 +218,26 @@ class Csv(RowSource):
         return [[entry or "" for entry in row] for row in rows] == [self._header_names]
 
     def _read_csv(self, paths: list[str], skipped: int, encoding: str, *, header: bool) -> str:
-        return (
-            f"read_csv({as_paths(paths)}, skip={skipped}, header={str(header).lower()}, "
-            f"encoding={quote_text(encoding)}, {self._options})"
-        )
+        options = f"skip={skipped}, header={str(header).lower()}, encoding={quote_text(encoding)}"
+        return read_files("read_csv", paths, options, self._options)
 
     def _read_through_pipe(self, path: str) -> str:
         """Return the SQL that reads a file through a pipe, which has the rows and no header."""
-        opening, files, header = self.opening, self.opening.files, self._headers[path]
+        files, header = self.files, self._headers[path]
         if path != STANDARD_INPUT:  # A file is opened again for each scan.
-            header = _read_header(files, path, opening.shown, opening.stack)
+            header = _read_header(files, path, self.shown, self.stack)
         encoding = "utf-8" if files.encoding == "utf-16" else files.encoding
         rows = (chunk.encode(encoding) for chunk in iter(lambda: header.text.read(_CHUNK), ""))
         end = header.line_end
         after = f"{end}{_COMMENT}{files.quote}x{end}".encode()
-        writer = PipeWriter(end.encode() * header.lines, rows, after, opening.stack)
+        writer = PipeWriter(end.encode() * header.lines, rows, after, self.stack)
         self._writers.append(writer)
         return self._read_csv([writer.path], header.lines, encoding, header=False)
 
     def fault(self) -> str | None:
         """Return the first failure of a pipe; None if there is none."""
         faults = (writer.fault for writer in self._writers if writer.fault is not None)
-        return next((f"{self.opening.shown} {fault}." for fault in faults), None)
+        return next((f"{self.shown} {fault}." for fault in faults), None)
 
     def stop(self) -> None:
         """End all pipes."""
@@ -260,13 +245,10 @@ class Csv(RowSource):
             writer.stop()
 
 
-def is_zstd(path: str) -> bool:
-    """Return whether the name of a file says that it is compressed by zstd."""
-    return Path(path).suffix.lower() == ".zst"
-
-
 def check_complete(path: str) -> None:
     """Raise if a file compressed by zstd is damaged or cut: DuckDB would read the rest of it."""
+    if Path(path).suffix.lower() != ".zst":
+        return
     with import_extra("pyarrow", "files").input_stream(path, "zstd") as stream:
         try:
             while stream.read(_CHUNK):

@@ -5,34 +5,18 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeVar
 
 from dpnoise.core.errors import ArgumentError, import_extra
-from dpnoise.statistics.engines import discovery, frames
+from dpnoise.statistics.engines import csv_files, description, discovery, frames, sources
 from dpnoise.statistics.engines.checking import check_persons
-from dpnoise.statistics.engines.csv_files import Csv, check_complete, is_zstd
-from dpnoise.statistics.engines.description import (
-    STANDARD_INPUT,
-    Files,
-    describe_paths,
-    expand_path,
-    file_state,
-)
+from dpnoise.statistics.engines.description import STANDARD_INPUT, Files, describe_paths
 from dpnoise.statistics.engines.discovery import PersonCounts
-from dpnoise.statistics.engines.frames import RowError, asked_columns
 from dpnoise.statistics.engines.postgres import PostgresTable
-from dpnoise.statistics.engines.sources import (
-    HIVE_COLUMN_IN_ROW,
-    INEXACT_NUMBER,
-    JsonLines,
-    Opening,
-    Parquet,
-    RowSource,
-    UnreadableError,
-    partition_values,
-)
+from dpnoise.statistics.engines.sources import INEXACT_NUMBER, RowSource, UnreadableError
 from dpnoise.statistics.engines.sqlite import SqliteTable
 from dpnoise.statistics.plan import Plan, Tally, Unit
 
@@ -47,7 +31,7 @@ _SETTINGS: Final = (
 _POLL_SECONDS: Final = 0.1  # The interval between two readings of the progress.
 _PERCENT: Final = 100  # DuckDB reports progress in percent.
 _LINE_NUMBER: Final = re.compile(r"Line: (\d+)")
-_HIVE_COLUMN: Final = re.compile(rf"{HIVE_COLUMN_IN_ROW} (\d+)")
+_HIVE_COLUMN: Final = re.compile(rf"{sources.HIVE_COLUMN_IN_ROW} (\d+)")
 _WRONG_LENGTH: Final = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
 # Parts of DuckDB's errors in lower case, with the words of ours.
 _FAILURES: Final = {
@@ -61,10 +45,10 @@ _FAILURES: Final = {
     "invalid state": "has line ends of several kinds, or quotes that are not those declared",
 }
 
-_SOURCES: Final[dict[str, Callable[[Opening], RowSource]]] = {
-    "csv": Csv,
-    "json": JsonLines,
-    "parquet": Parquet,
+_SOURCES: Final[dict[str, type[RowSource]]] = {
+    "csv": csv_files.Csv,
+    "json": sources.JsonLines,
+    "parquet": sources.Parquet,
     "sqlite": SqliteTable,
     "postgres": PostgresTable,
 }
@@ -79,9 +63,7 @@ def tally_all(files: Files, plans: Sequence[Plan], progress: Progress | None = N
     Plans with a privacy unit scan the rows more than once.
     """
     reads_twice = any(plan.unit is not None for plan in plans)
-    return _query_files(
-        files, lambda source: _answers(source, plans), progress, reads_twice=reads_twice
-    )
+    return _query_files(files, partial(_answers, plans), progress, reads_twice=reads_twice)
 
 
 def count_persons_by_group(
@@ -91,7 +73,7 @@ def count_persons_by_group(
 
     def count_persons(source: RowSource) -> PersonCounts:
         columns = source.columns([], {}, () if unit is None else unit.columns, [column])
-        return discovery.count_persons_in_frame(columns.relation, column, unit, file=columns)
+        return discovery.count_persons_by_group(columns.relation, column, unit, file=columns)
 
     return _query_files(files, count_persons, progress, reads_twice=True)
 
@@ -121,8 +103,8 @@ def _query_files(
     return answer(in_order=True)
 
 
-def _answers(source: RowSource, plans: Sequence[Plan]) -> list[Tally]:
-    numeric = list(dict.fromkeys(name for plan in plans for name in asked_columns(plan)))
+def _answers(plans: Sequence[Plan], source: RowSource) -> list[Tally]:
+    numeric = list(dict.fromkeys(name for plan in plans for name in plan.value_columns))
     groups = {grouping.column: grouping.keys for plan in plans for grouping in plan.by}
     ids = [name for plan in plans if plan.unit is not None for name in plan.unit.columns]
     for name in ids:
@@ -130,23 +112,20 @@ def _answers(source: RowSource, plans: Sequence[Plan]) -> list[Tally]:
     columns = source.columns(numeric, groups, ids)
     try:
         return frames.answer_all(columns.relation, plans, columns)
-    except RowError as error:
+    except frames.RowError as error:
         raise _locate_error(error, source) from None
 
 
-def _locate_error(error: RowError, source: RowSource) -> RowError:
+def _locate_error(error: frames.RowError, source: RowSource) -> frames.RowError:
     """Return the error with the number of its first row, if rows can be read again."""
     groups = {grouping.column: grouping.keys for grouping in error.plan.by}
     for path in source.paths if source.is_repeatable else ():
-        columns = source.columns(asked_columns(error.plan), groups, numbered=path)
+        columns = source.columns(error.plan.value_columns, groups, numbered=path)
         row = frames.find_first_wrong_row(error, columns)
         if row is not None:
             of_file = f" of {path}" if len(source.paths) > 1 else ""
             header = " (the header not counted)" if source.has_header else ""
-            location = f"Row {row}{of_file} of column {error.column!r}{header}"
-            return RowError(
-                error.plan, error.column, is_missing=error.is_missing, location=location
-            )
+            return error.at(f"Row {row}{of_file} of column {error.column!r}{header}")
     return error
 
 
@@ -180,7 +159,7 @@ def check_there(files: Files) -> list[Path]:
     import_extra("duckdb", "engines")
     if file_format(files) == "postgres":
         return []
-    paths = [path for name in files.path_texts for path in expand_path(name)]
+    paths = [path for name in files.path_texts for path in description.expand_path(name)]
     if STANDARD_INPUT in paths and len(paths) > 1:
         raise ArgumentError(
             "The standard input cannot be combined with files. Leave out the other files."
@@ -203,7 +182,7 @@ def _open_source(
     duckdb = import_extra("duckdb", "engines")
     kind = file_format(files)
     paths = list(map(str, check_there(files))) or files.path_texts
-    before = [file_state(path) for path in paths] if kind != "postgres" else []
+    before = [description.file_state(path) for path in paths] if kind != "postgres" else []
     shown = describe_paths(paths)
     with ExitStack() as stack:
         utf8_paths = _utf8_paths(paths, stack) if kind in {"csv", "json", "parquet"} else paths
@@ -211,16 +190,14 @@ def _open_source(
         try:
             for setting in _SETTINGS:
                 connection.execute(setting)
-            for path in filter(is_zstd, utf8_paths):
-                check_complete(path)
-            values = partition_values(files.hive, paths) if files.hive else []
+            for path in utf8_paths:
+                csv_files.check_complete(path)
+            values = sources.partition_values(files.hive, paths) if files.hive else []
             partitions = dict(zip(utf8_paths, values, strict=False))
             yield _SOURCES[kind](
-                Opening(
-                    connection, files, utf8_paths, shown, stack, in_order, in_memory, partitions
-                )
+                connection, files, utf8_paths, shown, stack, in_order, in_memory, partitions
             )
-            if before and [file_state(path) for path in paths] != before:
+            if before and [description.file_state(path) for path in paths] != before:
                 raise ArgumentError(f"{shown} changed while it was read. Read it again.")
         except duckdb.OutOfMemoryException:
             raise ArgumentError(f"There is not enough memory to read {shown}.") from None
@@ -233,9 +210,7 @@ def _open_source(
 
 def _utf8_paths(paths: list[str], stack: ExitStack) -> list[str]:
     """Return the paths in UTF-8, as DuckDB needs them; links for files with other names."""
-    if all(
-        path.isascii() or path == os.fsencode(path).decode("utf-8", "replace") for path in paths
-    ):
+    if all(path == os.fsencode(path).decode("utf-8", "replace") for path in paths):
         return paths
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="dpnoise-")))
     links = []

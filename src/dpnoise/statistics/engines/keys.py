@@ -16,23 +16,19 @@ from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation, localcontext
 from numbers import Real
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import narwhals as nw
 import numpy as np
+from narwhals.dtypes import DType
 
-from dpnoise.core.errors import ArgumentError, import_extra, is_integer, is_real, short_repr
+from dpnoise.core.errors import ArgumentError, is_integer, is_real, short_repr
 from dpnoise.statistics.engines.arithmetic import FLOATS, exact_limit, limits, type_name
 from dpnoise.statistics.plan import Grouping, Key
 
-if TYPE_CHECKING:
-    import narwhals as nw
-    from narwhals.dtypes import DType
-else:
-    nw = import_extra("narwhals", "engines")
-
 _TEXTS: Final = (nw.String, nw.Categorical, nw.Enum)
 # The types of columns other than integers, with their names in errors and the types of their keys.
-_KINDS: Final[dict[type["DType"], tuple[str, type]]] = {
+_KINDS: Final[dict[type[DType], tuple[str, type]]] = {
     **dict.fromkeys(_TEXTS, ("text", str)),
     nw.Float32: ("floats of 32 bits", Real),
     nw.Float64: ("floats", Real),
@@ -51,20 +47,14 @@ _AMBIGUOUS_TEXT: Final = rf"^(?:[-+.,:/_\s{_SPACES}0-9eETZ]+|(?i:true|false{{}})
 CANONICAL_TEXT: Final = r"^(?:0|-?[1-9][0-9]*|[0-9]{4}-[0-9]{2}-[0-9]{2}|true|false)$"
 
 
-def match_keys(
-    grouping: Grouping, dtype: "DType", parsed: Collection[str] | None
-) -> dict[Key, int]:
+def match_keys(grouping: Grouping, dtype: DType, parsed: Collection[str] | None) -> dict[Key, int]:
     """Map each value of a column that belongs to a declared key to the index of that key.
 
     `parsed` has the columns of a file that we parsed from text, so their numbers are not rounded.
     It is None for a frame.
     """
     column, index_of_value = grouping.column, dict[Key, int]()
-    if isinstance(dtype, nw.Decimal) and parsed is not None:
-        # The type is not used: only the keys of frames are checked for their types.
-        kind, key_type = f"decimals with {dtype.scale} places", type(None)
-    else:
-        kind, key_type = _KINDS.get(check_key_type(column, dtype).base_type(), ("integers", Real))
+    kind, key_type = _kind_and_key_type(column, dtype, is_file=parsed is not None)
     is_rounded = dtype in FLOATS and (parsed is None or column not in parsed)
     for index, key in enumerate(grouping.keys):
         if parsed is None and not grouping.discovered and not _is_of_type(key, key_type):
@@ -96,6 +86,13 @@ def match_keys(
     return index_of_value
 
 
+def _kind_and_key_type(column: str, dtype: DType, *, is_file: bool) -> tuple[str, type]:
+    """Return the name of a column's type in errors, and the type of its keys in a frame."""
+    if isinstance(dtype, nw.Decimal) and is_file:
+        return f"decimals with {dtype.scale} places", Decimal
+    return _KINDS.get(check_key_type(column, dtype).base_type(), ("integers", Real))
+
+
 def _is_of_type(key: object, key_type: type) -> bool:
     is_bool = isinstance(key, bool | np.bool_)
     return is_bool == (key_type is bool) and (is_bool or isinstance(key, key_type))
@@ -105,7 +102,7 @@ def _is_exact_integer(value: Key, limit: int) -> bool:
     return isinstance(value, float) and value.is_integer() and abs(value) < limit
 
 
-def check_key_type(column: str, dtype: "DType") -> "DType":
+def check_key_type(column: str, dtype: DType) -> DType:
     """Return `dtype`. Raise if a column of this type cannot be used for groups."""
     has_zone = isinstance(dtype, nw.Datetime) and dtype.time_zone is not None
     if has_zone or (limits(dtype) is None and dtype.base_type() not in _KINDS):
@@ -116,16 +113,16 @@ def check_key_type(column: str, dtype: "DType") -> "DType":
     return dtype
 
 
-def is_text(dtype: "DType") -> bool:
+def is_text(dtype: DType) -> bool:
     """Return whether keys of this type are text."""
     return dtype.base_type() in _TEXTS
 
 
-def key_expression(name: str, dtype: "DType") -> "nw.Expr":
+def key_expression(column: nw.Expr, dtype: DType) -> nw.Expr:
     """Return the expression that is compared with keys: text as strings, floats with 64 bits."""
     if is_text(dtype):
-        return nw.col(name).cast(nw.String)
-    return nw.col(name).cast(nw.Float64) if dtype == nw.Float32 else nw.col(name)
+        return column.cast(nw.String)
+    return column.cast(nw.Float64) if dtype == nw.Float32 else column
 
 
 def ambiguous_text_pattern(*, in_duckdb: bool) -> str:
@@ -133,11 +130,9 @@ def ambiguous_text_pattern(*, in_duckdb: bool) -> str:
     return _AMBIGUOUS_TEXT.format("|t|f|yes|no" if in_duckdb else "")
 
 
-def is_ambiguous(text: str, *, in_duckdb: bool) -> bool:
-    """Return whether a reader may change text by parsing it."""
-    if re.search(CANONICAL_TEXT, text):
-        return False
-    return re.search(ambiguous_text_pattern(in_duckdb=in_duckdb), text) is not None
+def is_ambiguous(text: str, pattern: str) -> bool:
+    """Return whether a reader may change text of an ambiguous pattern by parsing it."""
+    return bool(re.search(pattern, text)) and not re.search(CANONICAL_TEXT, text)
 
 
 def not_text_error(column: str) -> ArgumentError:
@@ -182,7 +177,7 @@ def inexact_error(column: str) -> ArgumentError:
     )
 
 
-def _matching_values(key: object, dtype: "DType") -> Iterator[Key]:
+def _matching_values(key: object, dtype: DType) -> Iterator[Key]:
     """Return the values of a column of this type that match the key."""
     if is_text(dtype):
         return _matching_texts(key)
@@ -230,7 +225,7 @@ def _parse_number(key: object) -> int | float | None:
     return None
 
 
-def _matching_numbers(key: object, dtype: "DType") -> Iterator[Key]:
+def _matching_numbers(key: object, dtype: DType) -> Iterator[Key]:
     """Yield a key as a number of a column of integers or floats, if it is one."""
     number, bounds = _parse_number(key), limits(dtype)
     if number is None:
@@ -256,7 +251,7 @@ def _matching_decimals(key: object, scale: int) -> Iterator[Key]:
                 yield Decimal(int(units)).scaleb(-scale)  # type: ignore[misc]
 
 
-def _matching_times(key: object, dtype: "DType") -> Iterator[Key]:
+def _matching_times(key: object, dtype: DType) -> Iterator[Key]:
     """Yield a key as a date, or as a time without a zone, if it is one."""
     if isinstance(key, str):
         with suppress(ValueError):

@@ -20,118 +20,115 @@ DuckDB and Spark run this as SQL, with the column names of `frames`. Other frame
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Self
+from operator import or_
+from typing import Any, Final, Self
+
+import narwhals as nw
+from narwhals.dtypes import DType
 
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines import arithmetic, keys
-from dpnoise.statistics.engines.arithmetic import FLOATS, WIDEST
+from dpnoise.statistics.engines.arithmetic import FLOATS, WIDEST, Frame
+from dpnoise.statistics.engines.runners import Data
 from dpnoise.statistics.plan import PersonValue, Sums, Unit
 
-if TYPE_CHECKING:
-    import narwhals as nw
-    from narwhals.dtypes import DType
-
-    from dpnoise.statistics.engines.runners import Frame
-else:
-    nw = import_extra("narwhals", "engines")
-
 LOST: Final = "lost"  # The column that flags rows without an id.
+WHOLE: Final = "own"  # The column of a row's value in grid steps, for the value of a person.
 _MIDNIGHT: Final = "' 00:00:00$'"  # A regular expression, quoted for SQL.
 _LAST_DIGIT: Final = 57  # The code of 9: text that begins with a later character is not a number.
 _ROUNDED_TWICE: Final = ("decimal", "hugeint", "uhugeint")  # By a direct cast to floats.
-_WORDS: Final = (
-    "bool",
-    "date",
-    "timestamp",
-    "uuid",
-)  # Prefixes of the names of types without numbers.
+# Prefixes of the names of types without numbers.
+_WORDS: Final = ("bool", "date", "timestamp", "uuid")
 _LONGEST_HEAP: Final = 1_000  # The most rows per person in DuckDB's heap; for more we sort.
 _FARTHEST: Final = 2**51  # Bound on a row in a person's sum, in grid steps; still exact.
-_TEXTS: Final = (nw.String, nw.Categorical, nw.Enum)
 _IDS: Final = (nw.Boolean, nw.Date, nw.Datetime, nw.Decimal)
 
 
 @dataclass(frozen=True)
 class IdFlag:
-    """A column that flags, by 0 or 1, ids that are an error."""
+    """A column that is 1 for rows whose id is missing or wrong, and 0 for others."""
 
     name: str
-    column: str  # The column of the ids.
-    is_wrong: "nw.Expr"
-    error: Callable[[str], ArgumentError]
+    flag: nw.Expr
+    error: ArgumentError | None  # None if such rows count.
 
 
-def id_flags(
-    unit: Unit, schema: Mapping[str, "DType"], names: Mapping[str, str], ambiguous: str | None
-) -> list[IdFlag]:
-    """Return the flags for ids that are an error.
-
-    `ambiguous` is a pattern of text that must be declared; None if all types are declared. Raises
-    if a column that is declared as text does not hold text.
-    """
-    flags = []
+def id_flags(unit: Unit, data: Data) -> list[IdFlag]:
+    """Return the flags of ids; raise if a column that is declared as text does not hold text."""
+    flags = [_missing_flag(unit, data)]
     for index, name in enumerate(unit.columns):
-        dtype = schema[name]
+        column, dtype = data.column(name), data.schema[name]
         if dtype in FLOATS:
-            inexact = _is_inexact(names[name], dtype)
-            flags.append(IdFlag(f"inexact{index}", name, inexact, keys.inexact_error))
-        if name in unit.text and dtype not in _TEXTS:
+            is_inexact = _is_inexact(column, dtype)
+            flags.append(_flag(f"inexact{index}", is_inexact, keys.inexact_error(name)))
+        if name in unit.text and not keys.is_text(dtype):
             raise keys.not_text_error(name)
-        if dtype in _TEXTS and name not in unit.text and ambiguous is not None:
-            is_wrong = _is_ambiguous(names[name], ambiguous)
-            flags.append(IdFlag(f"ambiguous{index}", name, is_wrong, keys.ambiguous_error))
+        if keys.is_text(dtype) and name not in unit.text and data.ambiguous_text is not None:
+            text = column.cast(nw.String)
+            is_other = text.str.contains(data.ambiguous_text)
+            is_ambiguous = is_other & ~text.str.contains(keys.CANONICAL_TEXT)
+            flags.append(_flag(f"ambiguous{index}", is_ambiguous, keys.ambiguous_error(name)))
     return flags
 
 
-def _is_ambiguous(column: str, pattern: str) -> "nw.Expr":
-    """Flag, by 0 or 1, text that a reader may parse as a number, a time or a boolean."""
-    text = nw.col(column).cast(nw.String)
-    is_match = text.str.contains(pattern) & ~text.str.contains(keys.CANONICAL_TEXT)
-    return nw.when(is_match).then(nw.lit(1)).otherwise(nw.lit(0))
+def check_id_flags(flags: Sequence[IdFlag], result: Mapping[str, Iterable[object]]) -> None:
+    """Raise the error of the first flag that is set in a result."""
+    for flag in flags:
+        if flag.error is not None and any(result[flag.name]):
+            raise flag.error
 
 
-def _is_inexact(column: str, dtype: "DType") -> "nw.Expr":
-    """Flag, by 0 or 1, ids in a column of floats that are not whole or not below 2^53.
+def _flag(name: str, is_set: nw.Expr, error: ArgumentError | None) -> IdFlag:
+    return IdFlag(name, nw.when(is_set).then(nw.lit(1)).otherwise(nw.lit(0)), error)
 
-    A reader that turned integers into floats may have rounded them, and merged two persons.
+
+def _missing_flag(unit: Unit, data: Data) -> IdFlag:
+    """Return the flag of rows without an id, each of which may count as a separate person."""
+    is_missing = reduce(or_, (as_id(name, data).is_null() for name in unit.columns))
+    error = ArgumentError(
+        f"Some rows do not identify a person: {' or '.join(unit.columns)} is missing. Leave "
+        'them out, or count each as a separate person: without_id="own".'
+    )
+    return _flag(LOST, is_missing, error if unit.without_id == "error" else None)
+
+
+def _is_inexact(column: nw.Expr, dtype: DType) -> nw.Expr:
+    """Return whether an id in a column of floats is not whole, or not below 2^53.
+
+    A reader that turned integers into floats may have rounded it, and merged two persons.
     """
-    number = nw.col(column).cast(nw.Float64)
-    limit = arithmetic.exact_limit(dtype)
+    number, limit = column.cast(nw.Float64), arithmetic.exact_limit(dtype)
     is_exact = (number == number.floor()) & (number > -limit) & (number < limit)
-    return nw.when(~(is_exact | number.is_nan())).then(nw.lit(1)).otherwise(nw.lit(0))
+    return ~(is_exact | number.is_nan())
 
 
-def as_id(name: str, column: str, dtype: "DType") -> "nw.Expr":
+def as_id(name: str, data: Data) -> nw.Expr:
     """Return a column of person ids; null where the id is missing, NaN or empty."""
-    expression = nw.col(column)
+    column, dtype = data.column(name), data.schema[name]
     if dtype in WIDEST:  # Arrow has no 128-bit integers.
-        return expression.cast(nw.String)
+        return column.cast(nw.String)
     if dtype in FLOATS:
-        expression = expression.cast(nw.Float64) + 0.0  # Turns -0.0 into 0.0.
-        return nw.when(~expression.is_nan()).then(expression)
-    if dtype in _TEXTS:
-        expression = expression.cast(nw.String)
-        return nw.when(expression != "").then(expression)
+        number = column.cast(nw.Float64) + 0.0  # Turns -0.0 into 0.0.
+        return nw.when(~number.is_nan()).then(number)
+    if keys.is_text(dtype):
+        text = column.cast(nw.String)
+        return nw.when(text != "").then(text)
     if arithmetic.limits(dtype) is None and dtype.base_type() not in _IDS:
         raise ArgumentError(
             f"Column {name!r} holds {arithmetic.type_name(dtype)}, which cannot identify a person. "
             "Convert it to text or integers first."
         )
-    return expression
+    return column
 
 
-def whole_person_value(
-    value: "nw.Expr", is_present: "nw.Expr", person_value: PersonValue
-) -> "nw.Expr":
+def whole_person_value(value: nw.Expr, is_present: nw.Expr, person_value: PersonValue) -> nw.Expr:
     """Return the value of a row in grid steps, as it enters the sum or mean of a person."""
-    ends = (
-        (person_value.least, person_value.most)
-        if person_value.kind == "mean"
-        else (-_FARTHEST, _FARTHEST)
-    )
+    is_mean = person_value.kind == "mean"
+    ends = (person_value.least, person_value.most) if is_mean else (-_FARTHEST, _FARTHEST)
     whole = arithmetic.clamp_to_grid(value, Sums(person_value.column, person_value.grid, *ends))
     return nw.when(is_present).then(whole.cast(nw.Int64)).otherwise(nw.lit(0, nw.Int64))
 
@@ -257,7 +254,7 @@ class _InSpark(InDuckDB):
         return type(self)(mine.join(theirs, expression, "left_semi"))
 
 
-def rows_of(frame: "Frame") -> InDuckDB:
+def rows_of(frame: Frame) -> InDuckDB:
     """Return the rows of a frame in an engine that can bound them."""
     engine = frame.implementation
     if engine.is_pyspark():
@@ -270,78 +267,59 @@ def rows_of(frame: "Frame") -> InDuckDB:
 
 
 @dataclass(frozen=True)
-class PersonValueColumns:
-    """The columns of a person's value: the value, whether it exists, and its grid steps."""
-
-    person_value: PersonValue
-    value: str
-    is_present: str
-    whole: str
-
-
-@dataclass(frozen=True)
 class Names:
     """The names of the columns of rows.
 
-    `values` are the values of a row. `flags` are 0 or 1, and mark rows that raise an error later.
+    `values` are, for each column of numbers, whether a row has a value, and that value. `flags` are
+    0 or 1, and mark rows that raise an error later, or rows without an id.
     """
 
     ids: list[str]
     keys: list[str]
     values: list[str]
     flags: list[str]
-    person_value: PersonValueColumns | None = None
 
 
 def bound_contributions(rows: InDuckDB, unit: Unit, names: Names, groups: int) -> InDuckDB:
-    """Return the rows that count, with the column "lost" as a flag of rows without an id.
+    """Return the rows that count.
 
     A row without an id may count as a separate person. Otherwise all such rows are treated as one
     person, and an error is raised later.
     """
-    rows = flag_rows_without_id(rows, names)
     if unit.without_id == "error":
         return _bound_known_persons(rows, unit, names, groups)
-    separate = _rows_as_persons(rows.filter_rows(f"{LOST} = 1"), names)
-    return _bound_known_persons(rows.filter_rows(f"{LOST} = 0"), unit, names, groups).union_all(
-        separate
-    )
+    known = _bound_known_persons(rows.filter_rows(f"{LOST} = 0"), unit, names, groups)
+    return known.union_all(_rows_as_persons(rows.filter_rows(f"{LOST} = 1"), unit, names))
 
 
-def _rows_as_persons(rows: InDuckDB, names: Names) -> InDuckDB:
+def _rows_as_persons(rows: InDuckDB, unit: Unit, names: Names) -> InDuckDB:
     """Return rows that are one person each, in the same columns as other rows."""
-    if names.person_value is None:
-        return rows.project([*names.keys, *names.values, *names.flags, LOST])
-    total = f"{rows.dialect.wide.format(names.person_value.whole)} AS total"
-    present = f"CAST({names.person_value.is_present} AS INT) AS present"
-    totals = rows.project([*names.keys, *names.flags, LOST, total, present])
-    return _values_of_persons(totals, names.person_value, names)
-
-
-def flag_rows_without_id(rows: InDuckDB, names: Names) -> InDuckDB:
-    """Return the rows with a column that flags rows without an id."""
-    lost = " OR ".join(f"{name} IS NULL" for name in names.ids)
-    wholes = [] if names.person_value is None else [names.person_value.whole]
-    columns = [*names.ids, *names.keys, *names.values, *wholes, *names.flags]
-    return rows.project([*columns, f"CAST({lost} AS INT) AS {LOST}"])
+    if unit.person_value is None or not names.values:
+        return rows.project([*names.keys, *names.values, *names.flags])
+    whole, present = _whole_and_present(rows, names)
+    totals = rows.project([*names.keys, *names.flags, f"{whole} AS total", f"{present} AS present"])
+    return _values_of_persons(totals, unit.person_value, names)
 
 
 def _bound_known_persons(rows: InDuckDB, unit: Unit, names: Names, groups: int) -> InDuckDB:
     person = [*names.ids, *names.keys]
     if groups > unit.max_groups:
         rows = rows.semi_join(choose_groups(rows, unit.max_groups, names), person)
-    if names.person_value is not None:
-        wide = rows.dialect.wide.format(names.person_value.whole)
-        totals = [
-            f"sum({wide}) AS total",
-            f"sum(CAST({names.person_value.is_present} AS INT)) AS present",
-        ]
-        totals += [f"max({name}) AS {name}" for name in [*names.flags, LOST]]
-        return _values_of_persons(rows.group_by(person, totals), names.person_value, names)
+    if unit.person_value is not None and names.values:
+        whole, present = _whole_and_present(rows, names)
+        totals = [f"sum({whole}) AS total", f"sum({present}) AS present"]
+        totals += [f"max({name}) AS {name}" for name in names.flags]
+        return _values_of_persons(rows.group_by(person, totals), unit.person_value, names)
     # `frames` has converted values to floats, and flags for missing ones.
     mixed = _hash(rows, names.ids, names.values, tag=2)
-    kept = [*names.values, *names.flags, LOST]
+    kept = [*names.values, *names.flags]
     return rows.first_rows(unit.max_rows, person, mixed, kept).project([*names.keys, *kept])
+
+
+def _whole_and_present(rows: InDuckDB, names: Names) -> tuple[str, str]:
+    """Return the SQL of what a row adds to the total and the number of values of its person."""
+    is_present, _ = names.values
+    return rows.dialect.wide.format(WHOLE), f"CAST({is_present} AS INT)"
 
 
 def choose_groups(rows: InDuckDB, max_groups: int, names: Names) -> InDuckDB:
@@ -362,17 +340,16 @@ def _hash(rows: InDuckDB, ids: Sequence[str], others: Sequence[str], tag: int) -
     return rows.dialect.mixed.format(person, ", ".join([*others, str(tag)]))
 
 
-def _values_of_persons(totals: InDuckDB, columns: PersonValueColumns, names: Names) -> InDuckDB:
+def _values_of_persons(totals: InDuckDB, person_value: PersonValue, names: Names) -> InDuckDB:
     """Return one row for each person and group, with the sum or mean as its value."""
-    person_value = columns.person_value
+    is_present, value = names.values
+    least, most = person_value.least, person_value.most
     if person_value.kind == "sum":
-        whole = f"least(greatest(total, {person_value.least}), {person_value.most})"
+        whole = f"least(greatest(total, {least}), {most})"
     else:  # The lower bound plus floor(m + 1/2), for the mean m above it.
-        above = f"(2 * (total - {person_value.least} * present) + present)"
-        whole = (
-            f"({above} {totals.dialect.divided} greatest(2 * present, 1)) + {person_value.least}"
-        )
-    value = f"CAST({whole} AS DOUBLE) * CAST('{person_value.grid!r}' AS DOUBLE)"
-    value = f"CASE WHEN present > 0 THEN {value} ELSE CAST(0 AS DOUBLE) END"
-    values = [f"present > 0 AS {columns.is_present}", f"{value} AS {columns.value}"]
-    return totals.project([*names.keys, *names.flags, LOST, *values])
+        above = f"(2 * (total - {least} * present) + present)"
+        whole = f"({above} {totals.dialect.divided} greatest(2 * present, 1)) + {least}"
+    number = f"CAST({whole} AS DOUBLE) * CAST('{person_value.grid!r}' AS DOUBLE)"
+    number = f"CASE WHEN present > 0 THEN {number} ELSE CAST(0 AS DOUBLE) END"
+    values = [f"present > 0 AS {is_present}", f"{number} AS {value}"]
+    return totals.project([*names.keys, *names.flags, *values])

@@ -78,29 +78,15 @@ _VIEW_SQL: Final = {
 class _PostgresColumn:
     """The type of a column, and its collation if that is not deterministic."""
 
-    name: str
     declared: str  # As SQL writes it: a domain by its name.
     base: str  # The type under all domains.
     base_name: str  # Its name in pg_type; "enum" for every enum.
     is_built_in: bool  # Any enum counts as built in.
     loose_collation: str | None
 
-    def check_comparable(self) -> None:
-        """Raise unless equal values can be written in one way."""
-        name = quote_name(self.name)
-        if not self.is_built_in or self.base_name not in _ID_SQL:
-            instead = _VIEW_SQL.get(self.base_name, _AS_TEXT).format(name)
-            domain = "" if self.declared == self.base else f" (domain {self.declared})"
-            raise spelling_error(self.name, f"is {self.base}{domain}", instead)
-        if self.loose_collation is not None:
-            collation = f"has the collation {quote_name(self.loose_collation)}"
-            raise spelling_error(self.name, collation, f'lower({name}) COLLATE "C"')
-
 
 class PostgresTable(Database):
     """A table or view of PostgreSQL. The order of its rows may differ between scans."""
-
-    is_repeatable = False
 
     def connect(self) -> tuple[list[str], list[str]]:
         """Read the type of each column."""
@@ -108,7 +94,7 @@ class PostgresTable(Database):
             raise ArgumentError(
                 "The address must not contain a password. Put it in ~/.pgpass or PGPASSWORD."
             )
-        self._connections = list[Connection]()
+        self.is_repeatable, self._connections = False, list[Connection]()
         schema, _, name = self.table_name.rpartition(".")
         self._sql = f"{quote_name(schema)}.{quote_name(name)}" if schema else quote_name(name)
         self._driver = import_extra("adbc_driver_postgresql.dbapi", "postgres")
@@ -116,12 +102,11 @@ class PostgresTable(Database):
             self._snapshot_owner = self.stack.enter_context(closing(self._open_connection()))
             self._snapshot = _fetch_all(self._snapshot_owner, "SELECT pg_export_snapshot()")[0][0]
             columns = _fetch_all(self._snapshot_owner, _COLUMNS.format(quote_text(self._sql)))
-            self._columns = {row[0]: _PostgresColumn(*row) for row in columns}
+            self._columns = {name: _PostgresColumn(*facts) for name, *facts in columns}
             if not columns:
                 return [], [name for (name,) in _fetch_all(self._snapshot_owner, _TABLES)]
-            _fetch_all(
-                self._snapshot_owner, f"SELECT * FROM {self._sql} LIMIT 0"
-            )  # Fails without the right to read.
+            # Fails without the right to read.
+            _fetch_all(self._snapshot_owner, f"SELECT * FROM {self._sql} LIMIT 0")
         except self._driver.Error as error:
             message = shorten(escape_text(" ".join(str(error).split())), _MAX_ERROR_LENGTH)
             raise ArgumentError(f"{self.address} cannot be read: {message}") from None
@@ -129,7 +114,14 @@ class PostgresTable(Database):
 
     def check_comparable(self, name: str) -> None:
         """Raise unless equal values of a column can be written in one way."""
-        self._columns[name].check_comparable()
+        column, sql = self._columns[name], quote_name(name)
+        if not column.is_built_in or column.base_name not in _ID_SQL:
+            instead = _VIEW_SQL.get(column.base_name, _AS_TEXT).format(sql)
+            domain = "" if column.declared == column.base else f" (domain {column.declared})"
+            raise spelling_error(name, f"is {column.base}{domain}", instead)
+        if column.loose_collation is not None:
+            collation = f"has the collation {quote_name(column.loose_collation)}"
+            raise spelling_error(name, collation, f'lower({sql}) COLLATE "C"')
 
     def stream(self, names: Sequence[str]) -> Stream:
         """Return a stream of some columns, which can be read several times."""

@@ -5,49 +5,43 @@ checks only the columns that a plan reads, and refuses those that it cannot conv
 """
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+import narwhals as nw
 import numpy as np
+from narwhals.dtypes import DType
 
 from dpnoise.core.arrays import Array
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, import_extra
-from dpnoise.statistics.engines.arithmetic import ROWS
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, did_you_mean, import_extra
+from dpnoise.core.safe_text import shorten
+from dpnoise.statistics.engines import keys
+from dpnoise.statistics.engines.arithmetic import ROWS, DataFrame, Frame
 from dpnoise.statistics.plan import Key
 
 if TYPE_CHECKING:
-    import narwhals as nw
     from duckdb import DuckDBPyRelation
     from pandas import Series
     from pyspark.sql import Column
     from pyspark.sql import DataFrame as SparkFrame
 
-    from dpnoise.statistics.engines.arithmetic import DataFrame
-
-    Frame = DataFrame | nw.LazyFrame[Any]
-else:
-    nw = import_extra("narwhals", "engines")
-
-_TEXTS: Final = {
-    "string",
-    "empty",
-}  # Types that pandas infers for text and for missing objects.
+_TEXTS: Final = {"string", "empty"}  # Types that pandas infers for text and for missing objects.
+_MAX_LIST_LENGTH: Final = 500  # The most characters of column names in an error.
 _FRAME_TYPES: Final = "a pandas, Polars, Arrow, DuckDB, PySpark or Dask frame"
 _SKIPPED_PREFIX: Final = "skipped_"  # Precedes a name: the flag for rows not grouped by it.
 
 
-def as_narwhals(frame: object) -> "Frame":
+def as_narwhals(frame: object) -> Frame:
     """Return a frame as one of narwhals; raise if its type is not supported."""
     try:
-        narwhals_frame: Frame = nw.from_native(frame)
+        return nw.from_native(frame)
     except TypeError:
         raise ArgumentTypeError(
             f"The data must be a file or {_FRAME_TYPES}, got {type(frame).__name__}. For one "
             "column in memory, use statistics.mean or its like."
         ) from None
-    return narwhals_frame
 
 
 @dataclass(frozen=True)
@@ -74,45 +68,42 @@ Tables = dict[str | None, Columns]
 class Runner:
     """Runs queries by narwhals in Polars. Subclasses override what other engines need."""
 
-    def prepare(self, frame: "Frame", names: Sequence[str]) -> tuple["Frame", dict[str, str]]:
+    def prepare(self, frame: Frame, names: Sequence[str]) -> tuple[Frame, dict[str, str]]:
         """Return a frame with columns of plain types, and the name of each column in it."""
         return frame, {name: name for name in names}
 
-    def load(self, frame: "Frame") -> "Frame":
+    def load(self, frame: Frame) -> Frame:
         """Move a prepared frame to the engine that computes."""
         return frame
 
-    def without_collation(self, frame: "Frame") -> "Frame":
+    def without_collation(self, frame: Frame) -> Frame:
         """Return a frame that compares text by its characters.
 
         With a collation, one row could decide the spelling of a group, or merge two persons.
         """
         return frame
 
-    def limit_groups(self, frame: "Frame", key: str, values: list[Key], *, masked: bool) -> "Frame":
+    def limit_groups(self, frame: Frame, key: str, values: list[Key], *, masked: bool) -> Frame:
         """Keep the rows whose key is in `values`. If masked, set other keys to null instead."""
         is_declared = nw.col(key).is_in(values)
         if masked:
             return frame.with_columns(**{key: nw.when(is_declared).then(nw.col(key))})
         return frame.filter(is_declared)
 
-    def run(self, frame: "Frame", plans: Sequence[PlanColumns]) -> list[Tables]:
+    def run(self, frame: Frame, plans: Sequence[PlanColumns]) -> list[Tables]:
         """Compute the sums of each plan. Polars streams, and runs common steps once."""
-        widened = frame.lazy().with_columns(nw.col(name).cast(nw.Int128) for name in _wide(plans))
+        summed = _summed_columns(plans).items()
+        types = {name: nw.Int128 if is_wide else nw.Int64 for name, is_wide in summed}
+        widened = frame.lazy().with_columns(nw.col(name).cast(types[name]) for name in types)
         queries = [_group_and_sum(widened, plan, code) for plan in plans for code in plan.results]
         polars = nw.get_native_namespace(frame)
         native = [query.to_native() for query in queries]
-        collected = iter(polars.collect_all(native, engine="streaming"))
-        return [
-            {
-                code: _columns(next(collected).to_dict(as_series=False), plans)
-                for code in plan.results
-            }
-            for plan in plans
-        ]
+        collected = polars.collect_all(native, engine="streaming")
+        lists = (result.to_dict(as_series=False) for result in collected)
+        return [{code: _columns(next(lists), plans) for code in plan.results} for plan in plans]
 
 
-def _group_and_sum(frame: "Frame", plan: PlanColumns, code: str | None) -> "Frame":
+def _group_and_sum(frame: Frame, plan: PlanColumns, code: str | None) -> Frame:
     by = plan.keys if code is None else [*plan.keys, code]
     summed = plan.summed if code is None else {}
     sums = [nw.len().alias(ROWS), *(nw.col(name).sum().alias(name) for name in summed)]
@@ -121,12 +112,13 @@ def _group_and_sum(frame: "Frame", plan: PlanColumns, code: str | None) -> "Fram
     return frame.group_by(by).agg(*sums) if by else frame.select(*sums)
 
 
-def _wide(plans: Sequence[PlanColumns]) -> set[str]:
-    return {name for plan in plans for name, is_wide in plan.summed.items() if is_wide}
+def _summed_columns(plans: Sequence[PlanColumns]) -> dict[str, bool]:
+    return {name: is_wide for plan in plans for name, is_wide in plan.summed.items()}
 
 
 def _columns(lists: Mapping[str, list[Any]], plans: Sequence[PlanColumns]) -> Columns:
-    objects = _wide(plans).union(*(plan.keys for plan in plans))
+    wide = {name for name, is_wide in _summed_columns(plans).items() if is_wide}
+    objects = wide.union(*(plan.keys for plan in plans))
     return {
         name: np.array(entries, dtype=object if name in objects else None)
         for name, entries in lists.items()
@@ -139,7 +131,7 @@ class _Sql(Runner):
     sum: str  # The SQL of a sum of integers or booleans that fits in 64 bits.
     wide_sum: str  # The SQL of a larger sum.
 
-    def run(self, frame: "Frame", plans: Sequence[PlanColumns]) -> list[Tables]:
+    def run(self, frame: Frame, plans: Sequence[PlanColumns]) -> list[Tables]:
         """Compute the sums of each plan. A grouping set must not repeat, or it counts twice."""
         all_sets = (names for plan in plans for names in _grouping_sets(plan))
         sets = list({frozenset(names): names for names in all_sets}.values())
@@ -148,8 +140,7 @@ class _Sql(Runner):
         flagged = [name for name in names if any(name not in each for each in sets)]
         columns = [*names, f"count(*) AS {ROWS}"]
         columns += [f"grouping({name}) AS {_SKIPPED_PREFIX}{name}" for name in flagged]
-        summed = {name: is_wide for plan in plans for name, is_wide in plan.summed.items()}
-        for name, is_wide in summed.items():
+        for name, is_wide in _summed_columns(plans).items():
             columns.append((self.wide_sum if is_wide else self.sum).format(name) + f" AS {name}")
         by, *others = map(", ".join, sets)
         if others:
@@ -185,7 +176,7 @@ class _DuckDB(_Sql):
     # Arrow has no 128-bit integers.
     wide_sum = "coalesce(CAST(sum({}) AS DECIMAL(38, 0)), 0)"
 
-    def prepare(self, frame: "Frame", names: Sequence[str]) -> tuple["Frame", dict[str, str]]:
+    def prepare(self, frame: Frame, names: Sequence[str]) -> tuple[Frame, dict[str, str]]:
         """Raise if two columns differ only by case, which DuckDB ignores."""
         for name in names:
             spellings = [column for column in frame.columns if column.casefold() == name.casefold()]
@@ -196,7 +187,7 @@ class _DuckDB(_Sql):
                 )
         return super().prepare(frame, names)
 
-    def without_collation(self, frame: "Frame") -> "Frame":
+    def without_collation(self, frame: Frame) -> Frame:
         relation: DuckDBPyRelation = frame.to_native()
         plain = (
             f"{name} COLLATE POSIX AS {name}" if str(kind) == "VARCHAR" else name
@@ -204,7 +195,7 @@ class _DuckDB(_Sql):
         )
         return as_narwhals(relation.project(", ".join(plain)))
 
-    def limit_groups(self, frame: "Frame", key: str, values: list[Key], *, masked: bool) -> "Frame":
+    def limit_groups(self, frame: Frame, key: str, values: list[Key], *, masked: bool) -> Frame:
         """Limit groups by an IN, which DuckDB hashes: narwhals would search a list per row."""
         duckdb, native = import_module("duckdb"), frame.to_native()
         column = duckdb.ColumnExpression(key)
@@ -235,7 +226,7 @@ class _Spark(_Sql):
         f" + sum({{0}} & {2**26 - 1}), 0)"
     )
 
-    def prepare(self, frame: "Frame", names: Sequence[str]) -> tuple["Frame", dict[str, str]]:  # noqa: ARG002 - Spark renames all
+    def prepare(self, frame: Frame, names: Sequence[str]) -> tuple[Frame, dict[str, str]]:  # noqa: ARG002 - Spark renames all
         """Rename columns: Spark parses dots and backticks in a name."""
         native = frame.to_native()
         safe = [f"column{index}" for index in range(len(native.columns))]
@@ -244,11 +235,11 @@ class _Spark(_Sql):
             raise ArgumentError("Every column must have another name. Rename some.")
         return as_narwhals(native.toDF(*safe)), safe_names
 
-    def without_collation(self, frame: "Frame") -> "Frame":
+    def without_collation(self, frame: Frame) -> Frame:
         texts = [name for name, dtype in frame.collect_schema().items() if dtype == nw.String]
         return frame.with_columns(nw.col(*texts).cast(nw.String)) if texts else frame
 
-    def limit_groups(self, frame: "Frame", key: str, values: list[Key], *, masked: bool) -> "Frame":
+    def limit_groups(self, frame: Frame, key: str, values: list[Key], *, masked: bool) -> Frame:
         native, when = frame.to_native(), import_module("pyspark.sql.functions").when
         is_declared = native[key].isin(*_spark_literals(values))
         if not masked:
@@ -276,7 +267,7 @@ def _spark_literals(values: list[Key]) -> list["Column"]:
 class _InMemory(Runner):
     """A frame in memory. DuckDB computes, without a copy where possible."""
 
-    def prepare(self, frame: "Frame", names: Sequence[str]) -> tuple["Frame", dict[str, str]]:
+    def prepare(self, frame: Frame, names: Sequence[str]) -> tuple[Frame, dict[str, str]]:
         """Decode dictionaries, and rename columns, because DuckDB ignores case."""
         arrow = import_extra("pyarrow", "files")
         new_names = {name: f"column{index}" for index, name in enumerate(names)}
@@ -288,23 +279,21 @@ class _InMemory(Runner):
                 chunks = [chunk.dictionary_decode() for chunk in column.chunks]
                 columns[new_names[name]] = arrow.chunked_array(chunks, column.type.value_type)
         # A table without columns would have no rows.
-        return as_narwhals(
-            arrow.table(columns or {"nothing": arrow.nulls(len(collected))})
-        ), new_names
+        table = arrow.table(columns or {"nothing": arrow.nulls(len(collected))})
+        return as_narwhals(table), new_names
 
-    def arrow_columns(self, frame: "DataFrame", names: Sequence[str]) -> dict[str, ArrowObject]:
+    def arrow_columns(self, frame: DataFrame, names: Sequence[str]) -> dict[str, ArrowObject]:
         """Return columns as arrays of Arrow."""
         table = frame.to_arrow()
         return {name: table[name] for name in names}
 
-    def load(self, frame: "Frame") -> "Frame":
-        return as_narwhals(
-            import_extra("duckdb", "engines").connect().from_arrow(frame.to_native())
-        )
+    def load(self, frame: Frame) -> Frame:
+        connection = import_extra("duckdb", "engines").connect()
+        return as_narwhals(connection.from_arrow(frame.to_native()))
 
 
 class _Pandas(_InMemory):
-    def arrow_columns(self, frame: "DataFrame", names: Sequence[str]) -> dict[str, ArrowObject]:
+    def arrow_columns(self, frame: DataFrame, names: Sequence[str]) -> dict[str, ArrowObject]:
         """Refuse objects that are not all text: Arrow infers their type from the first ones."""
         native = frame.to_native()
         return {name: _arrow_column(name, native[name]) for name in names}
@@ -329,15 +318,55 @@ def _arrow_column(name: str, column: "Series") -> ArrowObject:
 
 
 DUCKDB: Final = _DuckDB()
-_RUNNERS: Final[dict[str, Runner]] = {
-    "duckdb": DUCKDB,
-    "pandas": _Pandas(),
-    "polars": Runner(),
-    "pyspark": _Spark(),
-}
+_RUNNERS: Final = {"duckdb": DUCKDB, "pandas": _Pandas(), "polars": Runner(), "pyspark": _Spark()}
 _IN_MEMORY: Final = _InMemory()
 
 
-def runner_of(frame: "Frame") -> Runner:
+def runner_of(frame: Frame) -> Runner:
     """Return the runner for the engine of a frame."""
     return _RUNNERS.get(frame.implementation.value, _IN_MEMORY)
+
+
+@dataclass(frozen=True)
+class FileColumns:
+    """The relation of DuckDB that reads a file, with facts about its columns."""
+
+    relation: "DuckDBPyRelation"
+    parse_errors: Mapping[str, str]  # Maps each text column to its parse-error flag.
+    parsed: Collection[str]  # Columns of groups that we parsed from text, so that none is rounded.
+    row: str  # The column of row numbers, if these were requested.
+
+
+@dataclass(frozen=True)
+class Data:
+    """A frame that is prepared for its engine, with facts about its columns."""
+
+    frame: Frame
+    runner: Runner
+    names: Mapping[str, str]  # Maps each column to its name in the frame.
+    schema: Mapping[str, DType]
+    file: FileColumns | None  # None if the rows do not come from a file.
+
+    def column(self, name: str) -> nw.Expr:
+        """Return the expression of a column."""
+        return nw.col(self.names[name])
+
+    @property
+    def ambiguous_text(self) -> str | None:
+        """The pattern of text that must be declared; None if all types are declared."""
+        in_duckdb = self.frame.implementation.is_duckdb()
+        return keys.ambiguous_text_pattern(in_duckdb=in_duckdb) if self.file is None else None
+
+
+def prepare_data(frame: Frame, names: Iterable[str], file: FileColumns | None) -> Data:
+    """Prepare a frame to read some of its columns; raise if one is missing."""
+    columns, runner, schema = list(dict.fromkeys(names)), runner_of(frame), frame.collect_schema()
+    for name in columns:
+        if name not in schema:
+            names = list(map(str, schema))
+            available = shorten(", ".join(names), _MAX_LIST_LENGTH)
+            hint = did_you_mean(name, names) or f"There are: {available}."
+            raise ArgumentError(f"There is no column {name!r}. {hint}")
+    frame, new_names = runner.prepare(frame, columns)
+    types = frame.collect_schema()
+    return Data(frame, runner, new_names, {name: types[new_names[name]] for name in columns}, file)

@@ -13,22 +13,19 @@ from dataclasses import dataclass, field
 from datetime import date
 from importlib import import_module
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import unquote_to_bytes
 
 from dpnoise.core.errors import ArgumentError, did_you_mean, import_extra, is_real
 from dpnoise.core.safe_text import escape_text, shorten
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
-from dpnoise.statistics.engines.frames import FileColumns
-from dpnoise.statistics.engines.runners import ArrowObject
+from dpnoise.statistics.engines.runners import ArrowObject, FileColumns
 from dpnoise.statistics.plan import Key
 
 if TYPE_CHECKING:
     import duckdb
 
 _MAX_LIST_LENGTH: Final = 500  # The most characters of column names in an error.
-# DuckDB must not read columns from the names of folders.
-WITHOUT_HIVE: Final = "hive_partitioning=false"
 # Messages that our SQL raises about JSON: a column that hive declares too, and an inexact id.
 HIVE_COLUMN_IN_ROW: Final = "declared by hive and in a row:"
 INEXACT_NUMBER: Final = "an id or a group that is not exact"
@@ -38,14 +35,12 @@ _MISSING_WORDS: Final = (
     *("n/a", "null"),
 )
 _NULL_FOLDER: Final = b"__HIVE_DEFAULT_PARTITION__"
-_SQL_TYPES: Final = {"text": "VARCHAR", "integer": "BIGINT", "date": "DATE"}
-_DESCRIBED_TYPES: Final = {
-    "text": "text",
-    "integer": "an integer of 64 bits",
-    "date": "a date such as 2024-02-29",
+# The types of hive columns: in SQL, in errors, and as a pattern of their text.
+_HIVE_TYPES: Final = {
+    "text": ("VARCHAR", "text", re.compile(r"[^\0]*")),
+    "integer": ("BIGINT", "an integer of 64 bits", re.compile(r"[+-]?[0-9]{1,19}")),
+    "date": ("DATE", "a date such as 2024-02-29", re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")),
 }
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
-_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _INTEGER_LIMIT: Final = 2**63  # Integers have 64 bits.
 
 
@@ -65,10 +60,11 @@ def quote_name(name: str) -> str:
     return f'"{doubled}"'
 
 
-def as_paths(paths: Sequence[str]) -> str:
-    """Return paths as a list of SQL, with the characters of patterns escaped."""
+def read_files(reader: str, paths: Sequence[str], *options: str) -> str:
+    """Return the SQL that reads files. No character of a path or folder has a special meaning."""
     plain = (re.sub(r"([*?\[])", r"[\1]", path) for path in paths)
-    return f"[{', '.join(map(quote_text, plain))}]"
+    arguments = [f"[{', '.join(map(quote_text, plain))}]", "hive_partitioning=false", *options]
+    return f"{reader}({', '.join(arguments)})"
 
 
 def _parse_number(text: str, decimal: str) -> str:
@@ -99,7 +95,14 @@ def _is_parsed(kind: str, keys: Sequence[Key]) -> bool:
     return kind == "VARCHAR" and all(is_real(key) for key in keys)
 
 
-def _group(text: str, kind: str, keys: Sequence[Key], decimal: str) -> str:
+def _as_number(column: str, kind: str, decimal: str) -> str:
+    """Return the SQL of a column of numbers; `kind` is DuckDB's type."""
+    if kind == '"NULL"':  # DuckDB has a type for columns that hold only nulls.
+        return f"CAST({column} AS DOUBLE)"
+    return _parse_number(column, decimal) if kind == "VARCHAR" else column
+
+
+def _as_group(text: str, kind: str, keys: Sequence[Key], decimal: str) -> str:
     """Return the SQL that is compared with declared keys; `kind` is DuckDB's type."""
     if _is_parsed(kind, keys):
         return f"CASE WHEN NOT {_is_unusual_number(text)} THEN {_parse_number(text, decimal)} END"
@@ -107,56 +110,62 @@ def _group(text: str, kind: str, keys: Sequence[Key], decimal: str) -> str:
     return f"TRY(decode({text}))" if kind == "BLOB" else text
 
 
-@dataclass(frozen=True)
-class Opening:
-    """The files to open, how to read them, and what to close afterwards."""
+@dataclass
+class RowSource:
+    """An open source of rows. Subclasses read one format each."""
 
     connection: "duckdb.DuckDBPyConnection"
     files: Files
     paths: list[str]
     shown: str  # The name of the files for errors.
-    stack: ExitStack
+    stack: ExitStack  # What to close afterwards.
     in_order: bool = False  # Whether to read CSV in order, because reading in parallel failed.
     in_memory: bool = False  # Whether to hold rows in memory, because they can be read only once.
     # Maps each path to the values of its hive columns, as SQL.
     partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    has_header: ClassVar = False  # Whether names come from the first line, which may be data.
 
-class RowSource:
-    """An open source of rows, with the names of its columns."""
-
-    is_repeatable = True  # Whether the rows can be read again, in the same order.
-    has_header = False  # Whether names come from the first line, which may be data.
-
-    def __init__(self, opening: Opening, names: list[str] | None) -> None:
-        self.opening, self.paths, self.connection = opening, opening.paths, opening.connection
-        self._hive = list(opening.files.hive)
+    def __post_init__(self) -> None:
+        self._hive = list(self.files.hive)
+        self.ids, self.discovered = frozenset[str](), frozenset[str]()
+        self.stream_fault: str | None = None  # The error that ended a stream early.
+        # Whether the rows can be read again, in the same order.
+        self.is_repeatable = STANDARD_INPUT not in self.paths
+        names = self.open()
         names_in_file = {name.casefold() for name in names or ()}
         for name in self._hive:
             if name.casefold() in names_in_file:
                 raise ArgumentError(
-                    f"{opening.shown} has a column {name!r}, which hive declares as one of "
-                    "folders. Leave it out of hive."
+                    f"{self.shown} has a column {name!r}, which hive declares as one of folders. "
+                    "Leave it out of hive."
                 )
         # None if the names are only in the rows.
         self.names = None if names is None else [*names, *self._hive]
+
+    def open(self) -> list[str] | None:
+        """Return the names of the columns; None if they are only in the rows."""
+        raise NotImplementedError
 
     def table(self, names: Sequence[str], paths: Sequence[str]) -> str:
         """Return the SQL of a table with some columns, from some of the paths."""
         raise NotImplementedError
 
-    def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
-        """Declare the columns of ids and of groups to discover, before `table` is called.
-
-        Raises if such a column may have equal entries that are written differently.
-        """
+    def check_comparable(self, name: str) -> None:
+        """Raise if a column may have equal entries that are written differently."""
 
     def fault(self) -> str | None:
         """Return a failure outside DuckDB; None if there is none."""
-        return None
+        return self.stream_fault
 
     def stop(self) -> None:
         """End reads that wait for more rows."""
+
+    def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
+        """Set the columns of ids and of groups to discover; raise if one is not comparable."""
+        for name in [*ids, *discovered]:
+            self.check_comparable(name)
+        self.ids, self.discovered = frozenset(ids), frozenset(discovered)
 
     def columns(
         self,
@@ -174,7 +183,7 @@ class RowSource:
         columns_read = list(dict.fromkeys([*numeric, *groups, *ids, *others]))
         self._check_columns(columns_read)
         self.declare_ids(ids, others)
-        decimal = self.opening.files.decimal
+        decimal = self.files.decimal
         row, *free = _free_names([*(self.names or []), *columns_read], 1 + len(numeric))
         paths, number = self.paths, ""
         if numbered is not None:
@@ -185,20 +194,25 @@ class RowSource:
         parse_errors = dict(zip((n for n in numeric if kinds[n] == "VARCHAR"), free, strict=False))
         parsed = {n for n in groups if n in parse_errors or _is_parsed(kinds[n], groups[n])}
         parts = {name: quote_name(name) for name in raw.columns}
-        for name in groups.keys() - set(numeric):
-            parts[name] = _group(quote_name(name), kinds[name], groups[name], decimal)
+        for name, keys in groups.items():
+            parts[name] = _as_group(quote_name(name), kinds[name], keys, decimal)
         for name in numeric:
-            if kinds[name] == '"NULL"':  # DuckDB has a type for columns that hold only nulls.
-                parts[name] = f"CAST({quote_name(name)} AS DOUBLE)"
+            parts[name] = _as_number(quote_name(name), kinds[name], decimal)
         for name, flag in parse_errors.items():
-            parts[name] = _parse_number(quote_name(name), decimal)
             parts[flag] = _parse_error_flag(quote_name(name), decimal)
-        relation = raw.project(
-            ", ".join(f"{sql} AS {quote_name(name)}" for name, sql in parts.items())
-        )
-        if self.opening.in_memory:
+        columns = (f"{sql} AS {quote_name(name)}" for name, sql in parts.items())
+        relation = raw.project(", ".join(columns))
+        if self.in_memory:
             relation = self.connection.from_arrow(relation.to_arrow_table())
         return FileColumns(relation, parse_errors, parsed, row)
+
+    def check_same_columns(self, columns_of: Mapping[str, object]) -> None:
+        """Raise unless all paths have the columns of the first one."""
+        for path, columns in columns_of.items():
+            if columns != columns_of[self.paths[0]]:
+                raise ArgumentError(
+                    f"{path} has other columns than {self.paths[0]}. Read it separately."
+                )
 
     def select_by_index(self, names: Iterable[str]) -> str:
         """Return the SQL that selects columns by position: DuckDB may rename columns."""
@@ -211,7 +225,7 @@ class RowSource:
             return self.table(columns_read, paths)
         by_values: dict[tuple[str, ...], list[str]] = {}
         for path in paths:
-            by_values.setdefault(self.opening.partitions[path], []).append(path)
+            by_values.setdefault(self.partitions[path], []).append(path)
         # Only the rows of JSON show whether they have such a column too.
         file_columns = [
             name for name in columns_read if self.names is None or name not in self._hive
@@ -243,15 +257,13 @@ class RowSource:
             times = 1 if self.names is None else self.names.count(name)
             if times > 1:
                 raise ArgumentError(
-                    f"{self.opening.shown} has more than one column {name!r}. Rename all but one."
+                    f"{self.shown} has more than one column {name!r}. Rename all but one."
                 )
             if times == 0:
                 # The first line of a CSV file may be a row of somebody: nothing of it is shown.
                 names = () if self.has_header else self.names or ()
                 hint = escape_text(did_you_mean(name, names)) or self.described_columns
-                raise ArgumentError(
-                    f"{self.opening.shown} has no column {name!r}. {hint}", delimiter=";"
-                )
+                raise ArgumentError(f"{self.shown} has no column {name!r}. {hint}", delimiter=";")
 
     @property
     def described_columns(self) -> str:
@@ -277,22 +289,17 @@ def _free_names(taken: Iterable[str], number: int) -> list[str]:
 class JsonLines(RowSource):
     """JSON with one object per line. Each row names its columns."""
 
-    def __init__(self, opening: Opening) -> None:
-        if STANDARD_INPUT in opening.paths:  # DuckDB finds no rows in a pipe.
+    def open(self) -> None:
+        """Raise for a pipe, in which DuckDB finds no rows."""
+        if STANDARD_INPUT in self.paths:
             raise ArgumentError("JSON lines are not read from a pipe. Write them to a file first.")
-        super().__init__(opening, None)
-        self._exact = set[str]()  # Columns of numbers that must be exact.
-
-    def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
-        """Refuse ids and discovered groups that are numbers and may have been rounded."""
-        self._exact.update(ids, discovered)
 
     def table(self, names: Sequence[str], paths: Sequence[str]) -> str:
         """Return the SQL of the rows, with every entry as text."""
         types = ", ".join(f"{quote_text(name)}: 'JSON'" for name in names or ["nothing"])
-        options = f"columns={{{types}}}, auto_detect=false, records=true, {WITHOUT_HIVE}"
+        options = (f"columns={{{types}}}", "auto_detect=false", "records=true")
         columns = (f"{self._text(name)} AS {quote_name(name)}" for name in names)
-        rows = f"read_ndjson({as_paths(paths)}, {options})"
+        rows = read_files("read_ndjson", paths, *options)
         return f"(SELECT {', '.join(columns) or '1'} FROM {rows})"
 
     def _text(self, name: str) -> str:
@@ -303,7 +310,8 @@ class JsonLines(RowSource):
         value = quote_name(name)
         number, text = f"TRY_CAST({value} AS DOUBLE)", f"{value}->>'$'"
         is_whole = f"{number} = floor({number}) AND abs({number}) < {2**53}"
-        other = f"error({quote_text(INEXACT_NUMBER)})" if name in self._exact else text
+        is_exact = name in self.ids | self.discovered
+        other = f"error({quote_text(INEXACT_NUMBER)})" if is_exact else text
         return (
             f"CASE WHEN json_type({value}) = 'DOUBLE' AND {is_whole} "
             f"THEN CAST(CAST({number} AS BIGINT) AS VARCHAR) "
@@ -314,45 +322,37 @@ class JsonLines(RowSource):
 class Parquet(RowSource):
     """Parquet files, which declare their columns."""
 
-    def __init__(self, opening: Opening) -> None:
-        paths = opening.paths
-        if STANDARD_INPUT in paths:
+    def open(self) -> list[str]:
+        """Read the schemas, which must be the same."""
+        if STANDARD_INPUT in self.paths:
             raise ArgumentError("Parquet is not read from a pipe. Write it to a file first.")
         types, read = import_extra("pyarrow", "files").types, import_module("pyarrow.parquet")
         self._rounded = set[str]()  # Columns of numbers that DuckDB reads as shorter floats.
-        declared = []
-        for path in paths:
-            rows = opening.connection.sql(f"SELECT * FROM {_read_parquet([path])}")
+        declared = {}
+        for path in self.paths:
+            rows = self.connection.sql(f"SELECT * FROM {read_files('read_parquet', [path])}")
             schema = read.read_schema(path)  # With the original names: DuckDB changes some.
-            declared.append((schema.names, list(map(str, rows.types))))
+            declared[path] = (schema.names, list(map(str, rows.types)))
             for column in schema:
                 if types.is_decimal256(column.type) or types.is_float16(column.type):
                     self._rounded.add(column.name)
-            if declared[-1] != declared[0]:
-                raise ArgumentError(
-                    f"{path} has other columns than {paths[0]}. Read it separately."
-                )
-        super().__init__(opening, declared[0][0])
-        self._places = ", ".join(f"c{index}" for index in range(len(declared[0][0])))
+        self.check_same_columns(declared)
+        names: list[str] = declared[self.paths[0]][0]
+        self._places = ", ".join(f"c{index}" for index in range(len(names)))
+        return names
 
-    def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
+    def check_comparable(self, name: str) -> None:
         """Refuse ids that DuckDB would round to floats."""
-        for name in [*ids, *discovered]:
-            if name in self._rounded:
-                raise ArgumentError(
-                    f"Column {name!r} of {self.opening.shown} holds decimals of more than 38 "
-                    "digits, or floats of 16 bits, which would be rounded. Write it as text or "
-                    "integers."
-                )
+        if name in self._rounded:
+            raise ArgumentError(
+                f"Column {name!r} of {self.shown} holds decimals of more than 38 digits, or floats "
+                "of 16 bits, which would be rounded. Write it as text or integers."
+            )
 
     def table(self, names: Sequence[str], paths: Sequence[str]) -> str:
         """Return the SQL of the rows."""
-        rows = f"{_read_parquet(paths)} AS t({self._places})"
+        rows = f"{read_files('read_parquet', paths)} AS t({self._places})"
         return f"(SELECT {self.select_by_index(names)} FROM {rows})"
-
-
-def _read_parquet(paths: Sequence[str]) -> str:
-    return f"read_parquet({as_paths(paths)}, {WITHOUT_HIVE})"
 
 
 @dataclass(frozen=True)
@@ -370,52 +370,33 @@ class Stream:
 class Database(RowSource):
     """A table or view of a database, read as batches of Arrow."""
 
-    names: list[str]
-    ids: frozenset[str] = frozenset()
-    discovered: frozenset[str] = frozenset()
-    stream_fault: str | None = None  # The error that ended a stream early.
-
-    def __init__(self, opening: Opening) -> None:
-        if len(opening.paths) > 1 or opening.files.table is None:
+    def open(self) -> list[str]:
+        """Connect to the database; raise unless it has the table."""
+        if len(self.paths) > 1 or self.files.table is None:
             raise ArgumentError(
                 "Give one database and the name of a table: {table}.", table="people"
             )
-        (self.address,), self.table_name = opening.paths, opening.files.table
-        self.stack = opening.stack
+        (self.address,), self.table_name = self.paths, self.files.table
         names, tables = self.connect()
         if not names:
             available = shorten(", ".join(tables), _MAX_LIST_LENGTH) or "none"
             raise ArgumentError(
                 f"{self.address} has no table {self.table_name!r}. It has: {available}."
             )
-        super().__init__(opening, names)
+        return names
 
     def connect(self) -> tuple[list[str], list[str]]:
         """Return the names of the columns. If there are none, also return those of all tables."""
-        raise NotImplementedError
-
-    def check_comparable(self, name: str) -> None:
-        """Raise if the database may treat differently written entries of a column as equal."""
         raise NotImplementedError
 
     def stream(self, names: Sequence[str]) -> Stream:
         """Return a stream of some columns."""
         raise NotImplementedError
 
-    def declare_ids(self, ids: Sequence[str], discovered: Sequence[str]) -> None:
-        """Set the columns of ids and of groups to discover; raise if one is not comparable."""
-        for name in [*ids, *discovered]:
-            self.check_comparable(name)
-        self.ids, self.discovered = frozenset(ids), frozenset(discovered)
-
     def table(self, names: Sequence[str], _: Sequence[str]) -> str:
         """Register the stream of rows, and return its name in SQL."""
         self.connection.register("streamed", self.stream(names))
         return "streamed"
-
-    def fault(self) -> str | None:
-        """Return the error that ended a stream early; None if there is none."""
-        return self.stream_fault
 
 
 def spelling_error(name: str, fact: str, instead: str) -> ArgumentError:
@@ -464,28 +445,21 @@ def _partition_value(
             f"The path of {file_label} has {number} folder {name + '=...'!r}, and hive declares "
             "that column. Give the files with that folder in their path, or leave it out of hive."
         )
-    value = matching.pop()
-    constant = "NULL" if value == _NULL_FOLDER else _as_constant(value, kind)
-    if constant is None:
-        raise ArgumentError(
-            f"The folder {name + '=...'!r} of {file_label} does not name {_DESCRIBED_TYPES[kind]}, "
-            "as hive declares. Rename it, or declare text."
-        )
-    return f"CAST({constant} AS {_SQL_TYPES[kind]})"
-
-
-def _as_constant(value: bytes, kind: str) -> str | None:
-    """Return a value as a constant of SQL; None if it is not of its type."""
+    value, (sql_type, described, pattern) = matching.pop(), _HIVE_TYPES[kind]
+    if value == _NULL_FOLDER:
+        return f"CAST(NULL AS {sql_type})"
     with suppress(ValueError):  # Also raised for bytes that are not UTF-8.
         text = value.decode()
-        if (
-            kind == "integer"
-            and _INTEGER.fullmatch(text)
-            and -_INTEGER_LIMIT <= int(text) < _INTEGER_LIMIT
-        ):
-            return quote_text(str(int(text)))
-        if kind == "date" and _DATE.fullmatch(text):
-            return quote_text(date.fromisoformat(text).isoformat())
-        if kind == "text" and "\0" not in text:
-            return quote_text(text)
-    return None
+        if kind == "date":
+            date.fromisoformat(text)  # Raises if there is no such day.
+        if pattern.fullmatch(text) and (kind != "integer" or _has_64_bits(int(text))):
+            constant = quote_text(str(int(text)) if kind == "integer" else text)
+            return f"CAST({constant} AS {sql_type})"
+    raise ArgumentError(
+        f"The folder {name + '=...'!r} of {file_label} does not name {described}, as hive declares."
+        " Rename it, or declare text."
+    )
+
+
+def _has_64_bits(number: int) -> bool:
+    return -_INTEGER_LIMIT <= number < _INTEGER_LIMIT

@@ -10,7 +10,6 @@ and hold entries of one type: in SQLite 7 equals 7.0, but not '7'.
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Final
@@ -19,12 +18,7 @@ from urllib.parse import quote
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import escape_text
 from dpnoise.statistics.engines.runners import ArrowObject
-from dpnoise.statistics.engines.sources import (
-    Database,
-    Stream,
-    quote_name,
-    spelling_error,
-)
+from dpnoise.statistics.engines.sources import Database, Stream, quote_name, spelling_error
 
 _BATCH_ROWS: Final = 2**14
 _UNKNOWN_COLLATION: Final = "no such collation"
@@ -47,27 +41,15 @@ class _InvalidText(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True)
-class _EntryType:
-    """The singular and plural of a type for errors, and SQL for a view that avoids it."""
-
-    singular: str
-    plural: str
-    instead: str
-
-
-_ENTRY_TYPES: Final[dict[type, _EntryType]] = {
-    str: _EntryType("text", "text", "CAST({} AS TEXT)"),
-    int: _EntryType("an integer", "integers", "CAST({} AS TEXT)"),
-    float: _EntryType("a real number", "real numbers", "CAST({} AS INTEGER)"),
-    bytes: _EntryType("a blob", "blobs", "hex({})"),
-    _InvalidText: _EntryType("text that is not UTF-8", "text", "hex({})"),
+# The singular and plural of each type of entries for errors, and SQL for a view that avoids it.
+_ENTRY_TYPES: Final[dict[type, tuple[str, str, str]]] = {
+    str: ("text", "text", "CAST({} AS TEXT)"),
+    int: ("an integer", "integers", "CAST({} AS TEXT)"),
+    float: ("a real number", "real numbers", "CAST({} AS INTEGER)"),
+    bytes: ("a blob", "blobs", "hex({})"),
+    _InvalidText: ("text that is not UTF-8", "text", "hex({})"),
 }
-_ALLOWED_TYPES: Final[dict[str, tuple[type, ...]]] = {
-    "integer": (int,),
-    "real": (float,),
-    "text": tuple(_ENTRY_TYPES),
-}
+_ALLOWED_TYPES: Final = {"integer": (int,), "real": (float,), "text": tuple(_ENTRY_TYPES)}
 _ID_TYPES: Final[tuple[type, ...]] = (str, int, bytes)
 # Blobs are excluded: they are read as text where the discovered groups are counted.
 _DISCOVERED_TYPES: Final[tuple[type, ...]] = (str, int)
@@ -142,15 +124,13 @@ class SqliteTable(Database):
         """Open the database. Errors leave out the data that SQLite quotes."""
         address = quote(bytes(Path(self.address).absolute()))
         try:
-            # DuckDB reads from another thread.
-            with closing(
-                sqlite3.connect(
-                    f"file:{address}?mode=ro",
-                    uri=True,
-                    check_same_thread=False,
-                    timeout=_LOCK_TIMEOUT,
-                )
-            ) as database:
+            database = sqlite3.connect(
+                f"file:{address}?mode=ro",
+                uri=True,
+                check_same_thread=False,  # DuckDB reads from another thread.
+                timeout=_LOCK_TIMEOUT,
+            )
+            with closing(database):
                 database.text_factory = _decode
                 yield database
         except sqlite3.Error as error:
@@ -196,11 +176,12 @@ class _SqliteColumn:
                 "Correct it, or empty it and say {missing}.",
                 missing="drop",
             )
-        expected = " or ".join(f"all {_ENTRY_TYPES[allowed].plural}" for allowed in self._allowed)
-        instead = escape_text(_ENTRY_TYPES[entry_type].instead.format(quote_name(self._name)))
+        expected = " or ".join(f"all {_ENTRY_TYPES[allowed][1]}" for allowed in self._allowed)
+        singular, _, instead = _ENTRY_TYPES[entry_type]
+        view = escape_text(instead.format(quote_name(self._name)))
         return ArgumentError(
-            f"{where} is {_ENTRY_TYPES[entry_type].singular}, and entries must be {expected}. "
-            f"Correct it, or make a view with {instead}, and give that."
+            f"{where} is {singular}, and entries must be {expected}. Correct it, or make a view "
+            f"with {view}, and give that."
         )
 
 
