@@ -23,22 +23,12 @@ from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing import targets
-from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event, ignore_progress
+from dpnoise.auditing import counting, targets
+from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event, no_progress
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.attacks.generic import exponents
 from dpnoise.auditing.calls import affordable_budget, draw_fresh, with_time_limit
-from dpnoise.auditing.counting import (
-    FALSE_ALARM_RATE,
-    LEARNED,
-    Candidate,
-    ceiling,
-    certify,
-    check_independent,
-    count_events,
-    most_trials,
-    needed_trials,
-)
+from dpnoise.auditing.counting import FALSE_ALARM_RATE, LEARNED, Candidate
 from dpnoise.auditing.learned.events import propose_events
 from dpnoise.auditing.learned.expected_bounds import best_proposals
 from dpnoise.auditing.neighbours import SEARCH_RELEASES, pairs_of_values, search_pairs
@@ -204,7 +194,7 @@ def audit_noise(  # noqa: PLR0913 - the options of an audit, which `AuditOptions
         epsilon=epsilon, delta=delta, sensitivity=sensitivity, mu=mu, rho=rho, curve=curve,
         attacks=attacks, pairs=pairs, one_by_one=one_by_one, budget=budget, confidence=confidence,
         scale=scale, time_limit=time_limit, seed=seed,
-        progress=progress or ignore_progress, watch=watch or ignore_progress,
+        progress=progress or no_progress, watch=watch or no_progress,
     )  # fmt: skip
     return _audit(target, options)
 
@@ -243,7 +233,7 @@ def _audit(target: object, options: AuditOptions) -> Report:
         skipped=skipped,
         pairs=list(pairs),
         method=method,
-        ceiling=ceiling(options.claim, final, plan.final_error),
+        ceiling=counting.ceiling(options.claim, final, plan.final_error),
         releases=searched + 4 * len(pairs) * plan.pair_size + 2 * plan.rechoosing_size + 2 * final,
     )
 
@@ -370,7 +360,7 @@ def _try_pair(
     fresh = {value: draw_fresh(target, value, seen[value]) for value in pair}
     for value in pair:
         call = f"{target.name}({value!r}, {plan.pair_size})"
-        check_independent(call, _as_column(seen[value]), _as_column(fresh[value]))
+        counting.check_independent(call, _as_column(seen[value]), _as_column(fresh[value]))
     counted = [candidate.count_in(fresh) for candidate in candidates]
     return [(c, _certify(c, plan, plan.first_error, fresh)) for c in counted]
 
@@ -400,7 +390,7 @@ def _certify(
     candidate: Candidate, plan: AuditPlan, error: float, releases: Mapping[float, Releases]
 ) -> Finding:
     evidence = count_last_bits(*(releases[value] for value in candidate.data))
-    return replace(certify(candidate, plan.options, error), evidence=evidence)
+    return replace(counting.certify(candidate, plan.options, error), evidence=evidence)
 
 
 def _rechoose_events(
@@ -433,8 +423,8 @@ def _rechoose_events(
     best = measured[: TUNING.noise_events_counted]
     if not plan.may_grow:
         return best, plan.final_size
-    most = most_trials(plan.final_size, seconds_each, TUNING.noise_growth_seconds)
-    return best, needed_trials(estimator, best, plan.final_size, most)
+    most = counting.most_trials(plan.final_size, seconds_each, TUNING.noise_growth_seconds)
+    return best, counting.needed_trials(estimator, best, plan.final_size, most)
 
 
 def _best_pair(target: Target, tried: Sequence[Candidate], plan: AuditPlan) -> list[Candidate]:
@@ -507,7 +497,7 @@ def _count_final_events(
         first_chunk.setdefault(value, releases)
         return releases
 
-    counted = count_events(candidates, draw, trials, TUNING.noise_chunk, target.name)
+    counted = counting.count_events(candidates, draw, trials, TUNING.noise_chunk, target.name)
     return [_certify(candidate, plan, plan.final_error, first_chunk) for candidate in counted]
 
 

@@ -15,34 +15,19 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import OUTPUTS, Event, EventCount, ignore_progress
+from dpnoise.auditing import counting
+from dpnoise.auditing.attacks.base import OUTPUTS, Event, EventCount, no_progress
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.calls import affordable_budget
-from dpnoise.auditing.counting import (
-    FALSE_ALARM_RATE,
-    LEARNED,
-    Candidate,
-    ceiling,
-    certify,
-    check_independent,
-    count_events,
-    draw_ahead,
-    most_trials,
-    needed_trials,
-)
+from dpnoise.auditing.counting import FALSE_ALARM_RATE, LEARNED, Candidate
+from dpnoise.auditing.learned import expected_bounds
 from dpnoise.auditing.learned.events import (
     deduplicate_rows,
     has_many_duplicates,
     propose_events,
     tune_thresholds,
 )
-from dpnoise.auditing.learned.expected_bounds import (
-    Proposal,
-    Score,
-    best_proposals,
-    evaluate,
-    recompute_expected_bounds,
-)
+from dpnoise.auditing.learned.expected_bounds import Proposal, Score
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.options import AuditOptions, Progress, Watch
 from dpnoise.auditing.outputs import OutputSource, describe_data
@@ -207,7 +192,7 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
         epsilon=epsilon, delta=delta, sensitivity=sensitivity, mu=mu, rho=rho, curve=curve,
         neighbours=neighbours, data=data, size=size, one_by_one=one_by_one, boosting=boosting,
         budget=budget, confidence=confidence, time_limit=time_limit, seed=seed,
-        progress=progress or ignore_progress, watch=watch or ignore_progress,
+        progress=progress or no_progress, watch=watch or no_progress,
     )  # fmt: skip
     return _audit(target, options)
 
@@ -337,8 +322,8 @@ def _final_trials(
     if budget is not None:
         return final
     estimator = BoundEstimator(options.claim, sizes.final, 1 - options.confidence)
-    most = most_trials(final, chosen.seconds_each, TUNING.mechanism_growth_seconds)
-    return needed_trials(estimator, chosen.candidates, final, most)
+    most = counting.most_trials(final, chosen.seconds_each, TUNING.mechanism_growth_seconds)
+    return counting.needed_trials(estimator, chosen.candidates, final, most)
 
 
 def _count_final_events(
@@ -348,16 +333,16 @@ def _count_final_events(
     options.progress(0.5, f"counting {len(candidates)} events in {2 * final:,} releases")
     claim, tossed, error = options.claim, options.claim.is_ratio, 1 - options.confidence
     source.encoder.close()
-    counted = count_events(
+    counted = counting.count_events(
         candidates, source.rows, final, source.chunk, source.name, tossed=tossed, seed=options.seed
     )
     shares = TUNING.event_error_shares if len(candidates) > 1 else (1.0,)
     findings = [
-        certify(candidate, options, error * share, tossed=tossed)
+        counting.certify(candidate, options, error * share, tossed=tossed)
         for candidate, share in zip(counted, shares, strict=True)
     ]
     trials = max(count.trials for candidate in counted for count in candidate.counts)
-    most = ceiling(claim, trials, error * shares[0], tossed=tossed)
+    most = counting.ceiling(claim, trials, error * shares[0], tossed=tossed)
     return sorted(findings, key=lambda finding: -finding.certified), most
 
 
@@ -397,7 +382,9 @@ def _screen_pairs(
         return list(pairs[: TUNING.pairs_learned])
     n = sizes.screening - train
     counts = _tally_events(source, learned, n)
-    bounds = recompute_expected_bounds([event for event, _ in learned], counts, n, estimator)
+    bounds = expected_bounds.recompute_expected_bounds(
+        [event for event, _ in learned], counts, n, estimator
+    )
     best = {id(pair): -np.inf for pair in pairs}
     for bound, (_, pair) in zip(bounds.tolist(), learned, strict=True):
         best[id(pair)] = max(best[id(pair)], bound)
@@ -419,16 +406,18 @@ def _learn_scores(
     seen = []
     options.progress(0.2, "learning events")
     data_sets = [data for pair in pairs for data in pair]
-    drawn = draw_ahead(source.rows, [(data, half) for data in data_sets for _ in range(2)])
+    drawn = counting.draw_ahead(source.rows, [(data, half) for data in data_sets for _ in range(2)])
     for data, before, after in zip(data_sets, drawn, drawn, strict=True):
-        check_independent(f"{source.name}({describe_data(data)}, {half})", before, after)
+        counting.check_independent(f"{source.name}({describe_data(data)}, {half})", before, after)
         seen.append(np.concatenate([before, after]))
 
     def learn(i: int) -> list[tuple[Score, Pair]]:
         events = propose_events(
             seen[2 * i], seen[2 * i + 1], names, estimator, text=text, tree_seed=tree_seed
         )
-        best = [event.score for event in best_proposals(events, TUNING.scores_compared)]
+        best = [
+            event.score for event in expected_bounds.best_proposals(events, TUNING.scores_compared)
+        ]
         return [(score, pairs[i]) for score in {id(score): score for score in best}.values()]
 
     return list(chain.from_iterable(map_in_threads(learn, range(len(pairs)))))
@@ -483,7 +472,7 @@ def _compare_events(
     most_cautious = replace(estimator, caution=TUNING.discount_of_safest)
     events = [event for event, _ in proposed]
     first_counts = np.array([event.hits for event in events])
-    low = recompute_expected_bounds(events, first_counts, sizes.tuning, cautious)
+    low = expected_bounds.recompute_expected_bounds(events, first_counts, sizes.tuning, cautious)
     order = _order_by_turns(low, np.array([event.expected_bound for event in events]))
     left = [proposed[i] for i in _drop_equal_events(order, proposed, first_counts)]
     counts, trials, planned = (
@@ -498,11 +487,13 @@ def _compare_events(
         counts, trials = counts + _tally_events(source, left, fresh), trials + fresh
         events = [event for event, _ in left]
         all_counts = counts + [event.hits for event in events]
-        high = recompute_expected_bounds(events, all_counts, trials + sizes.tuning, optimistic)
-        low = recompute_expected_bounds(events, counts, trials, cautious)
+        high = expected_bounds.recompute_expected_bounds(
+            events, all_counts, trials + sizes.tuning, optimistic
+        )
+        low = expected_bounds.recompute_expected_bounds(events, counts, trials, cautious)
         rivals = [i for i in _order_by_turns(low, high) if high[i] >= low.max()]
         safest = _safest_events(
-            recompute_expected_bounds(events, counts, trials, most_cautious), left
+            expected_bounds.recompute_expected_bounds(events, counts, trials, most_cautious), left
         )
         order = _drop_equal_events([rivals[0], *safest, *rivals[1:]], left, counts)
         left, counts = [left[i] for i in order], counts[order]
@@ -510,7 +501,9 @@ def _compare_events(
             break
     of_best_pair = [i for i, (_, pair) in enumerate(left) if pair is left[0][1]]
     events = [left[i][0] for i in of_best_pair]
-    lowest = recompute_expected_bounds(events, counts[of_best_pair], trials, most_cautious)
+    lowest = expected_bounds.recompute_expected_bounds(
+        events, counts[of_best_pair], trials, most_cautious
+    )
     chosen = list(dict.fromkeys([0, of_best_pair[int(lowest.argmax())]]))
     return [left[i] for i in chosen], counts[chosen], trials
 
@@ -554,10 +547,12 @@ def _tally_events(
     for data in _distinct_data_sets(proposed):
         of_data = [(i, side) for i, side in sides if proposed[i][1][side] is data]
         sizes = [source.chunk] * (n // source.chunk) + [n % source.chunk] * (n % source.chunk > 0)
-        for rows in draw_ahead(source.rows, [(data, size) for size in sizes]):
+        for rows in counting.draw_ahead(source.rows, [(data, size) for size in sizes]):
             distinct, (repeats,), _ = deduplicate_rows(rows)
             scores = {id(proposed[i][0].score): proposed[i][0].score for i, _ in of_data}
-            values = dict(zip(scores, evaluate(list(scores.values()), distinct), strict=True))
+            values = dict(
+                zip(scores, expected_bounds.evaluate(list(scores.values()), distinct), strict=True)
+            )
             for i, side in of_data:
                 event = proposed[i][0]
                 happened = event.holds(values[id(event.score)])

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import dpnoise.auditing.attacks
-from dpnoise.auditing.attacks.base import Attack, ignore_progress
+from dpnoise.auditing.attacks.base import Attack, no_progress
 from dpnoise.auditing.attacks.certified_bounds import EPSILON, Claim, claim_of, gaussian_claim
 from dpnoise.auditing.neighbours import ROWS, WHOLE, check_pairs
 from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
@@ -16,16 +16,8 @@ from dpnoise.auditing.report import Finding, Report, collect_versions
 from dpnoise.auditing.targets.target import installed_version
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.auditing.wording import format_value
-from dpnoise.core.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    check_flag,
-    check_integer,
-    check_positive,
-    check_probability,
-    reject,
-    unknown_name_error,
-)
+from dpnoise.core import errors
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError
 
 Progress = Callable[[float, str], object]
 Watch = Callable[[list[Finding]], object]
@@ -57,22 +49,24 @@ class AuditOptions:
     scale: float | None = None
     time_limit: float = 60.0
     seed: int | None = None
-    progress: Progress = ignore_progress
-    watch: Watch = ignore_progress
+    progress: Progress = no_progress
+    watch: Watch = no_progress
 
     def __post_init__(self) -> None:
         for flag in ("curve", "one_by_one", "boosting"):
-            check_flag(flag, getattr(self, flag))
+            errors.check_flag(flag, getattr(self, flag))
         _ = self.claim  # Raises for an invalid claim.
-        object.__setattr__(self, "sensitivity", check_positive("sensitivity", self.sensitivity))
-        check_positive("time_limit", self.time_limit)
+        object.__setattr__(
+            self, "sensitivity", errors.check_positive("sensitivity", self.sensitivity)
+        )
+        errors.check_positive("time_limit", self.time_limit)
         if self.budget is not None:
-            check_integer("budget", self.budget, least=TUNING.least_budget)
+            errors.check_integer("budget", self.budget, least=TUNING.least_budget)
         if self.scale is not None:
-            check_positive("scale", self.scale)
+            errors.check_positive("scale", self.scale)
         if self.seed is not None:
-            check_integer("seed", self.seed, least=0)
-        check_probability("confidence", check_positive("confidence", self.confidence))
+            errors.check_integer("seed", self.seed, least=0)
+        errors.check_probability("confidence", errors.check_positive("confidence", self.confidence))
         by_rows = isinstance(self.neighbours, str) and self.neighbours == ROWS
         if self.data is not None and not by_rows:
             raise ArgumentError(
@@ -185,14 +179,16 @@ def _check_attacks(requested: Iterable[str | Attack]) -> list[Attack]:
 def _check_attack(requested: str | Attack) -> Attack:
     known = dpnoise.auditing.attacks.ATTACKS
     if isinstance(requested, str) and requested in SIDE_CHANNEL_CHECKS:
-        reject("attacks", requested, "be an attack; every audit runs this side-channel check")
+        errors.reject(
+            "attacks", requested, "be an attack; every audit runs this side-channel check"
+        )
     if isinstance(requested, str) and requested not in known:
-        raise unknown_name_error("attack", requested, known)
+        raise errors.unknown_name_error("attack", requested, known)
     attack = known[requested]() if isinstance(requested, str) else requested
     if not isinstance(attack, Attack):
         raise ArgumentTypeError(f"attacks must be names or attacks, got {attack!r}.")
     if not attack.in_audit:
-        reject(
+        errors.reject(
             "attacks",
             attack.name,
             "be an attack that an audit can run: call it on a target instead",

@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Final
 from dpnoise.auditing import targets
 from dpnoise.auditing.wording import bound_text, used_as_if
 from dpnoise.cli.terminal import Command, Option, progress_bar
-from dpnoise.core import strict_json
-from dpnoise.core.errors import (
-    ArgumentError,
-    check_integer,
-    check_probability,
-    reject,
-    unknown_name_error,
-)
+from dpnoise.core import errors, strict_json
+from dpnoise.core.errors import ArgumentError
 from dpnoise.core.safe_text import escape_text
 
 if TYPE_CHECKING:
@@ -47,7 +41,7 @@ def _attack(arguments: argparse.Namespace) -> None:
             f"attacks; for one attack, dpnoise attack NAME --target {arguments.name}."
         )
     else:
-        raise unknown_name_error("attack", arguments.name, [*ATTACKS, *SIDE_CHANNEL_CHECKS])
+        raise errors.unknown_name_error("attack", arguments.name, [*ATTACKS, *SIDE_CHANNEL_CHECKS])
     print("\n".join(lines))  # noqa: T201 - this is the command line
 
 
@@ -90,12 +84,12 @@ def _check_side_channel(
 def _run(attack: "Attack", arguments: argparse.Namespace, claims: dict[str, float]) -> list[str]:
     for name in ("value0", "value1"):
         if not math.isfinite(getattr(arguments, name)):
-            reject(name, getattr(arguments, name), "be finite")
+            errors.reject(name, getattr(arguments, name), "be finite")
     if arguments.value0 == arguments.value1:
-        reject("value1", arguments.value1, f"differ from value0={arguments.value0:g}")
+        errors.reject("value1", arguments.value1, f"differ from value0={arguments.value0:g}")
     if arguments.size is not None:
-        check_integer("size", arguments.size, least=1)
-    check_probability("confidence", arguments.confidence)
+        errors.check_integer("size", arguments.size, least=1)
+    errors.check_probability("confidence", arguments.confidence)
     target = (
         attack.target(**claims) if arguments.target is None else _target(arguments.target, claims)
     )

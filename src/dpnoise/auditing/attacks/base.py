@@ -12,7 +12,7 @@ releases of a known value. Certified bounds do not depend on the model: they com
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, final
+from typing import ClassVar, Final, final
 
 import numpy as np
 
@@ -39,7 +39,7 @@ _RANKING_ERROR: Final = 1e-4  # Probability that a limit is wrong, for ranking e
 _RELEASES_PER_TASK: Final = 2**8  # Releases that a thread takes at a time; each costs microseconds.
 
 
-def ignore_progress(*_: object) -> None:
+def no_progress(*_: object) -> None:
     """Ignore all arguments: the default progress callback."""
 
 
@@ -100,31 +100,32 @@ def exclusion_event(
     return Event(words, holds, releases, explains=explains)
 
 
-def flag_possible_rows(
+def possible_by_kernel(
     kernel: Callable[..., None],
-    y: Releases,
-    value: float,
-    *,
     scale: float,
     model: tuple[object, ...] = (),
     dtype: type = np.float64,
-    progress: Progress = ignore_progress,
-) -> Flags:
-    """Return which rows of releases can come from the value, computed by a kernel on all cores.
+    progress: Progress = no_progress,
+) -> Explains:
+    """Return a function that says which rows of releases can come from a value.
 
-    The kernel takes rows, value and scale as `dtype`, the parts of the model, and the flags to
-    fill.
+    A kernel computes this on all cores. It takes rows, value and scale as `dtype`, the parts of the
+    model, and the flags to fill.
     """
-    rows: Releases = np.ascontiguousarray(y, dtype)
-    flags = np.empty(len(y), dtype=np.bool_)
 
-    def work(first: int, last: int) -> None:
-        part = slice(first, last)
-        kernel(rows[part], dtype(value), dtype(scale), *model, flags[part])
-        progress(last / max(1, len(y)))
+    def possible(y: Releases, value: float) -> Flags:
+        rows: Releases = np.ascontiguousarray(y, dtype)
+        flags = np.empty(len(y), dtype=np.bool_)
 
-    run_in_parallel(work, len(y), _RELEASES_PER_TASK, cores())
-    return flags
+        def work(first: int, last: int) -> None:
+            part = slice(first, last)
+            kernel(rows[part], dtype(value), dtype(scale), *model, flags[part])
+            progress(last / max(1, len(y)))
+
+        run_in_parallel(work, len(y), _RELEASES_PER_TASK, cores())
+        return flags
+
+    return possible
 
 
 def best_event(
@@ -141,27 +142,6 @@ def best_event(
         return -unexplained, count_event(event, at0).rate - count_event(event, at1).rate
 
     return max(events, key=rank)
-
-
-def best_exclusion_event(
-    models: Sequence[tuple[Any, ...]],
-    target: Target,
-    value0: float,
-    value1: float,
-    n: int,
-    *,
-    otherwise: str = "no model is known",
-) -> Event:
-    """Return the event that value0 is possible and value1 is not, by the model that fits best.
-
-    A model has arguments of `exclusion_event`: words and possible, then grouped and releases if it
-    is about groups of releases.
-    """
-    events = [
-        exclusion_event(words, possible, value0, value1, *groups)
-        for words, possible, *groups in models
-    ]
-    return best_event(events, target, value0, value1, n) if events else impossible_event(otherwise)
 
 
 def _count_unexplained(event: Event, releases: Releases, value: float) -> int:
@@ -183,11 +163,8 @@ def expected_bound(
     if estimator is not None:
         expected = estimator.expected_bounds(seen0, seen1, n)
     else:
-        low, high = (
-            certified_bounds.lower_limits(seen0, n, _RANKING_ERROR),
-            certified_bounds.upper_limits(seen1, n, _RANKING_ERROR),
-        )
-        expected = low / high
+        low = certified_bounds.lower_limits(seen0, n, _RANKING_ERROR)
+        expected = low / certified_bounds.upper_limits(seen1, n, _RANKING_ERROR)
     return np.asarray(expected[indices.reshape(hits0.shape)])
 
 
@@ -264,27 +241,28 @@ class Outcome:
     applies: bool = True
 
     @property
+    def _counts(self) -> tuple[int, int, int, int]:
+        return self.at0.hits, self.at0.trials, self.at1.hits, self.at1.trials
+
+    @property
     def advantage(self) -> tuple[float, float]:
         """A confidence interval of the event's probability at value0 minus that at value1."""
-        return _advantage(self.at0, self.at1, self.error)
+        return certified_bounds.advantage(*self._counts, self.error)
 
     @property
     def placebo_advantage(self) -> tuple[float, float] | None:
         """The same interval for the placebo. It contains 0 unless the attack fools itself."""
-        return None if self.placebo is None else _advantage(*self.placebo, self.error)
+        if self.placebo is None:
+            return None
+        return replace(self, at0=self.placebo[0], at1=self.placebo[1]).advantage
 
     def epsilon_lower(self, delta: float = 0.0) -> float:
         """Return a certified lower bound on the target's epsilon, at this delta."""
         if not self.independent:
             return 0.0
-        counts = self.at0.hits, self.at0.trials, self.at1.hits, self.at1.trials
         return certified_bounds.certified_epsilon(
-            *counts, error=self.error, delta=delta, releases=self.releases
+            *self._counts, error=self.error, delta=delta, releases=self.releases
         )
-
-
-def _advantage(at0: EventCount, at1: EventCount, error: float) -> tuple[float, float]:
-    return certified_bounds.advantage(at0.hits, at0.trials, at1.hits, at1.trials, error)
 
 
 @dataclass(frozen=True)
@@ -309,12 +287,7 @@ class Attack(ABC):
 
     @abstractmethod
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = ignore_progress,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress
     ) -> Event:
         """Return the event, from at most n releases of each value and what the access allows.
 
@@ -323,14 +296,9 @@ class Attack(ABC):
 
     @final
     def event(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = ignore_progress,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress
     ) -> Event:
-        """Find the event, and check its model on releases of both known values.
+        """Find the event, and check its model on releases of both values.
 
         A model that excludes a true value belongs to another machine or library, and is not used.
         """
@@ -357,7 +325,7 @@ class Attack(ABC):
         n: int | None = None,
         confidence: float = 0.999,
         placebo: bool = True,
-        progress: Progress = ignore_progress,
+        progress: Progress = no_progress,
     ) -> Outcome:
         """Find an event, and count it in n fresh releases of each value.
 
@@ -381,7 +349,7 @@ class Attack(ABC):
         outcome = self._measure(target, value0, value1, n, error, progress)
         if not placebo:
             return outcome
-        same = self._measure(target, value0, value0, n, error, ignore_progress)
+        same = self._measure(target, value0, value0, n, error, no_progress)
         return replace(outcome, placebo=(same.at0, same.at1))
 
     def _measure(

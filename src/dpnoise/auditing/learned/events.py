@@ -12,13 +12,8 @@ from typing import Final
 import numpy as np
 
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
-from dpnoise.auditing.learned.expected_bounds import (
-    TREES,
-    Proposal,
-    Score,
-    drop_duplicates,
-    propose_events_of_score,
-)
+from dpnoise.auditing.learned import expected_bounds
+from dpnoise.auditing.learned.expected_bounds import TREES, Proposal, Score
 from dpnoise.auditing.learned.scores import (
     Cells,
     Steps,
@@ -87,8 +82,8 @@ def propose_events(
         scores = chain(scores, _boost_trees(fit.first(TUNING.boosting_outputs), combine, tree_seed))
     for score in scores:
         rows = select.first(TUNING.summing_outputs) if len(score.views) > 1 else select
-        events += propose_events_of_score(score, rows.evaluate(score), estimator)
-    return drop_duplicates(events)
+        events += expected_bounds.propose_events_of_score(score, rows.evaluate(score), estimator)
+    return expected_bounds.drop_duplicates(events)
 
 
 def tune_thresholds(
@@ -100,10 +95,12 @@ def tune_thresholds(
     """
     rows = _PairedRows(rows0, rows1)
     events = chain.from_iterable(
-        propose_events_of_score(score, rows.evaluate(score), estimator, several=True)
+        expected_bounds.propose_events_of_score(
+            score, rows.evaluate(score), estimator, several=True
+        )
         for score in scores
     )
-    return drop_duplicates(proposal for proposal in events if not proposal.rare)
+    return expected_bounds.drop_duplicates(proposal for proposal in events if not proposal.rare)
 
 
 class _PairedRows:

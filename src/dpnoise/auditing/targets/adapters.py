@@ -224,10 +224,7 @@ def _diffprivlib_maker(name: str, **options: float) -> Maker:
 
 def _make_diffprivlib_discrete(privacy: Privacy) -> ScaleAndRelease:
     """Release integers, with a rejection sampler."""
-    parameters = {
-        **privacy.parameters,
-        "sensitivity": math.ceil(privacy.sensitivity),
-    }
+    parameters = {**privacy.parameters, "sensitivity": math.ceil(privacy.sensitivity)}
     mechanism = import_extra("diffprivlib.mechanisms", "peers").GaussianDiscrete(**parameters)
     scale = mechanism._scale  # noqa: SLF001 - its own calibration
     return scale, _release_one_by_one(lambda value: mechanism.randomise(round(value)))

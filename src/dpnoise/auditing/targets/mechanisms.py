@@ -29,17 +29,9 @@ SCORES: Final[Pairs] = (
     ([0, 3, 3, 1], [1, 2, 3, 2]),
 )
 # Rows between 0 and 4, with one row added: to none, to one, to several equal ones.
-ROWS: Final[Pairs] = (
-    ([], [4.0]),
-    ([1.5], [1.5, 3.5]),
-    ([4.0] * 5, [4.0] * 5 + [0.5]),
-)
+ROWS: Final[Pairs] = (([], [4.0]), ([1.5], [1.5, 3.5]), ([4.0] * 5, [4.0] * 5 + [0.5]))
 # The same for a library with a public number of rows: one row is replaced.
-REPLACED: Final[Pairs] = (
-    ([4.0], [0.0]),
-    ([1.5, 1.5], [1.5, 3.5]),
-    ([4.0] * 6, [4.0] * 5 + [0.5]),
-)
+REPLACED: Final[Pairs] = (([4.0], [0.0]), ([1.5, 1.5], [1.5, 3.5]), ([4.0] * 6, [4.0] * 5 + [0.5]))
 # Rows of texts: a group that exists or not; a group of one row; and a group just below and at the
 # threshold of publication (for an epsilon of 1 and a delta of 10^-6).
 TEXTS: Final[Pairs] = (
