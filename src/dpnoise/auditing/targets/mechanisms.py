@@ -12,6 +12,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, Final
 
+from dpnoise.auditing.targets.adapters import package_of
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.release.selection import ExponentialMechanism, NoisyMax
 
@@ -48,13 +49,17 @@ _LOWER, _UPPER = 0.0, 4.0
 
 @dataclass(frozen=True)
 class NamedMechanism:
-    """A function that makes a mechanism for epsilon and delta, its neighbours and its package."""
+    """A function that makes a mechanism for epsilon and delta, and its neighbours."""
 
     name: str
     make: Maker
     neighbours: Pairs
-    package: str
     has_delta: bool = False
+
+    @property
+    def package(self) -> str | None:
+        """The package that it calls, for its version."""
+        return package_of(self.name)
 
     def build(self, epsilon: float | None, delta: float) -> Outputs:
         """Return the mechanism (data, n) -> n outputs for this epsilon and delta."""
@@ -72,10 +77,10 @@ MECHANISMS: Final[dict[str, NamedMechanism]] = {}
 
 
 def _mechanism(
-    name: str, neighbours: Pairs, package: str, *, has_delta: bool = False
+    name: str, neighbours: Pairs, *, has_delta: bool = False
 ) -> Callable[[Maker], Maker]:
     def register(make: Maker) -> Maker:
-        MECHANISMS[name] = NamedMechanism(name, make, neighbours, package, has_delta)
+        MECHANISMS[name] = NamedMechanism(name, make, neighbours, has_delta)
         return make
 
     return register
@@ -100,14 +105,14 @@ def _opendp_rows(opendp: ModuleType, kind: type) -> tuple[object, object]:
     return opendp.vector_domain(atoms), opendp.symmetric_distance()
 
 
-@_mechanism("opendp.noisy_max", SCORES, "opendp")
+@_mechanism("opendp.noisy_max", SCORES)
 def _opendp_noisy_max(epsilon: float, _delta: float) -> Outputs:
     dp = _opendp()
     space = dp.vector_domain(dp.atom_domain(T=int)), dp.linf_distance(T=int)
     return _release_one_by_one(dp.m.make_noisy_max(*space, dp.max_divergence(), scale=2 / epsilon))
 
 
-@_mechanism("opendp.private_quantile", ROWS, "opendp")
+@_mechanism("opendp.private_quantile", ROWS)
 def _opendp_quantile(epsilon: float, _delta: float) -> Outputs:
     dp = _opendp()
     rows = _opendp_rows(dp, float)
@@ -117,14 +122,14 @@ def _opendp_quantile(epsilon: float, _delta: float) -> Outputs:
     return _release_one_by_one(scaled(scale=scaled(scale=1.0).map(1) / epsilon))
 
 
-@_mechanism("opendp.count_by_categories", TEXTS, "opendp")
+@_mechanism("opendp.count_by_categories", TEXTS)
 def _opendp_categories(epsilon: float, _delta: float) -> Outputs:
     dp = _opendp()
     counts = _opendp_rows(dp, str) >> dp.t.then_count_by_categories(list(CATEGORIES))
     return _release_one_by_one(counts >> dp.m.then_laplace(1 / epsilon))
 
 
-@_mechanism("opendp.laplace_threshold", TEXTS, "opendp", has_delta=True)
+@_mechanism("opendp.laplace_threshold", TEXTS, has_delta=True)
 def _opendp_threshold(epsilon: float, delta: float) -> Outputs:
     """Count the groups in the data, and publish those above a threshold."""
     dp = _opendp()
@@ -133,14 +138,14 @@ def _opendp_threshold(epsilon: float, delta: float) -> Outputs:
     return _release_one_by_one(counts >> dp.m.then_laplace_threshold(1 / epsilon, threshold))
 
 
-@_mechanism("opendp.randomized_response_bool", ANSWERS, "opendp")
+@_mechanism("opendp.randomized_response_bool", ANSWERS)
 def _opendp_bool(epsilon: float, _delta: float) -> Outputs:
     return _release_one_by_one(
         _opendp().m.make_randomized_response_bool(1 / (1 + math.exp(-epsilon)))
     )
 
 
-@_mechanism("opendp.randomized_response", ((CATEGORIES[0], CATEGORIES[1]),), "opendp")
+@_mechanism("opendp.randomized_response", ((CATEGORIES[0], CATEGORIES[1]),))
 def _opendp_category(epsilon: float, _delta: float) -> Outputs:
     honest = 1 / (1 + (len(CATEGORIES) - 1) * math.exp(-epsilon))
     return _release_one_by_one(_opendp().m.make_randomized_response(list(CATEGORIES), honest))
@@ -173,26 +178,24 @@ def _diffprivlib_selection(name: str, epsilon: float, _delta: float) -> Outputs:
 
 
 for _name in ("Exponential", "PermuteAndFlip"):
-    _mechanism(f"diffprivlib.{_name}", SCORES, "diffprivlib")(
-        partial(_diffprivlib_selection, _name)
-    )
+    _mechanism(f"diffprivlib.{_name}", SCORES)(partial(_diffprivlib_selection, _name))
 
 
-@_mechanism("diffprivlib.Binary", ANSWERS, "diffprivlib")
+@_mechanism("diffprivlib.Binary", ANSWERS)
 def _diffprivlib_binary(epsilon: float, _delta: float) -> Outputs:
     mechanisms = import_extra("diffprivlib.mechanisms", "peers")
     binary = mechanisms.Binary(epsilon=epsilon, value0="no", value1="yes")
     return _release_one_by_one(lambda answer: binary.randomise("yes" if answer else "no"))
 
 
-@_mechanism("diffprivlib.histogram", ROWS, "diffprivlib")
+@_mechanism("diffprivlib.histogram", ROWS)
 def _diffprivlib_histogram(epsilon: float, delta: float) -> Outputs:
     counts = _diffprivlib_tool("histogram", {"bins": _EDGES, "range": (0, 5)}, epsilon, delta)
     return lambda rows, n: [cells for cells, _ in counts(rows, n)]
 
 
 for _name, _options in (("median", {}), ("quantile", {"quant": 0.25})):
-    _mechanism(f"diffprivlib.{_name}", REPLACED, "diffprivlib")(
+    _mechanism(f"diffprivlib.{_name}", REPLACED)(
         partial(_diffprivlib_tool, _name, {**_options, "bounds": (_LOWER, _UPPER)})
     )
 
@@ -200,7 +203,7 @@ for _name, _options in (("median", {}), ("quantile", {"quant": 0.25})):
 # PyDP --------------------------------------------------------------------------------------------
 
 
-@_mechanism("pydp.Percentile", ROWS, "python-dp")
+@_mechanism("pydp.Percentile", ROWS)
 def _pydp_percentile(epsilon: float, _delta: float) -> Outputs:
     algorithms = import_extra("pydp.algorithms.laplacian", "peers")
     options = {"lower_bound": _LOWER, "upper_bound": _UPPER, "dtype": "float"}
@@ -212,7 +215,7 @@ def _pydp_percentile(epsilon: float, _delta: float) -> Outputs:
     return _release_one_by_one(release)
 
 
-@_mechanism("pydp.partition_selection", ((0, 1), (1, 2), (9, 10)), "python-dp", has_delta=True)
+@_mechanism("pydp.partition_selection", ((0, 1), (1, 2), (9, 10)), has_delta=True)
 def _pydp_partitions(epsilon: float, delta: float) -> Outputs:
     """Return whether a group of this many people is published."""
     selection = import_extra("pydp.algorithms.partition_selection", "peers")
@@ -244,9 +247,7 @@ for _name, _query in (
     ("count", "SELECT COUNT(*) AS c FROM t.t"),
     ("group_by", "SELECT city, COUNT(*) AS c FROM t.t GROUP BY city"),  # Groups in the data.
 ):
-    _mechanism(f"smartnoise.{_name}", TEXTS, "smartnoise-sql", has_delta=True)(
-        partial(_smartnoise, _query)
-    )
+    _mechanism(f"smartnoise.{_name}", TEXTS, has_delta=True)(partial(_smartnoise, _query))
 
 
 # Our own -----------------------------------------------------------------------------------------
@@ -259,7 +260,7 @@ def _selection(
 
 
 for _kind in (NoisyMax, ExponentialMechanism):
-    _mechanism(f"dpnoise.{_kind.__name__}", SCORES, "dpnoise")(partial(_selection, _kind))
+    _mechanism(f"dpnoise.{_kind.__name__}", SCORES)(partial(_selection, _kind))
 
 
 _BOUNDED: Final[dict[str, object]] = {"lower": _LOWER, "upper": _UPPER}
@@ -291,10 +292,10 @@ def _statistic(name: str, options: Mapping[str, object], epsilon: float, _delta:
 
 
 for _name, _chosen in STATISTICS.items():
-    _mechanism(f"dpnoise.statistics.{_name}", ROWS, "dpnoise")(partial(_statistic, _name, _chosen))
+    _mechanism(f"dpnoise.statistics.{_name}", ROWS)(partial(_statistic, _name, _chosen))
 
 
-@_mechanism("dpnoise.statistics.publish", ((0, 1), (27, 28)), "dpnoise", has_delta=True)
+@_mechanism("dpnoise.statistics.publish", ((0, 1), (27, 28)), has_delta=True)
 def _publish(epsilon: float, delta: float) -> Outputs:
     """Discover and count a group of this many rows: n independent groups in one call."""
     from dpnoise import statistics  # noqa: PLC0415 - it takes long to import
