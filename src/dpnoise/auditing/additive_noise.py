@@ -43,7 +43,7 @@ from dpnoise.auditing.targets.target import (
     check_target,
 )
 from dpnoise.auditing.tuning import TUNING
-from dpnoise.core.arrays import Flags, Floats
+from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import DpnoiseError
 
 Pair = tuple[float, float]
@@ -52,14 +52,14 @@ _SEARCH_WORDS: Final = (
     "A search looked for values whose noise is unlike that of others, on a few releases of each. "
 )
 _METHOD: Final = (
-    "Each attack chose its events on {size:,} releases of each value, and {events} events were "
-    "counted in {size:,} fresh releases of each. The best attacks chose again at the best pair, on "
-    "{again:,} releases of each value. At most {last} events were counted in {final:,} fresh "
-    "releases of each. The numbers of releases were set before drawing them. Limits are exact "
-    "(Clopper and Pearson). Each of the two counts has half of the audit's failure probability, "
-    "which is split over its events and over the two limits of each. Releases were tested for "
-    "independence, with a false alarm probability of {error:g} for each test, and then assumed "
-    "independent."
+    "Each attack chose its events on {plan.pair_size:,} releases of each value, and {events} "
+    "events were counted in {plan.pair_size:,} fresh releases of each. The best attacks chose "
+    "again at the best pair, on {plan.rechoosing_size:,} releases of each value. At most "
+    f"{TUNING.noise_events_counted} events were counted in {{final:,}} fresh releases of each. The "
+    "numbers of releases were set before drawing them. Limits are exact (Clopper and Pearson). "
+    "Each of the two counts has half of the audit's failure probability, which is split over its "
+    "events and over the two limits of each. Releases were tested for independence, with a false "
+    "alarm probability of {error:g} for each test, and then assumed independent."
 )
 
 
@@ -133,16 +133,12 @@ def audit_noise(  # noqa: PLR0913 - the options of an audit, which `AuditOptions
         - "module:function", the path of such a function;
         - a command as a list of strings, which reads one value per line and writes one release per
           line.
-    epsilon
-        The epsilon that the target claims. It is refuted if the certified bound is larger.
-    delta
-        The delta that the target claims with it; 0 for pure differential privacy.
+    epsilon, delta
+        The claim of the target. It is refuted if the certified bound is larger.
     sensitivity
         The largest distance of two values that the claim covers.
-    mu
-        The claim in place of epsilon: mu of Gaussian differential privacy.
-    rho
-        The claim in place of epsilon: rho of zero-concentrated differential privacy.
+    mu, rho
+        The claim in place of epsilon: of Gaussian or zero-concentrated differential privacy.
     curve
         Compare the target with the whole privacy curve of Gaussian noise that has this epsilon at
         this delta. The certified bound is then the mu of Gaussian differential privacy.
@@ -168,10 +164,8 @@ def audit_noise(  # noqa: PLR0913 - the options of an audit, which `AuditOptions
     seed
         The seed of the auditor's random choices, which the target must not know. With a seed and a
         budget, the same releases give the same report; the noise of the target is not seeded.
-    progress
-        Called with the completed fraction, and with a text about the current step.
-    watch
-        Called with the findings so far, whenever there are new ones.
+    progress, watch
+        Called with the completed fraction and a text about the current step, and with new findings.
 
     Returns
     -------
@@ -213,12 +207,7 @@ def _audit(target: object, options: AuditOptions) -> Report:
     findings, skipped, final = _find_and_count(timed_target, attacks, pairs, plan)
     options.progress(1.0, "running side-channel checks")
     method = (_SEARCH_WORDS if searched else "") + _METHOD.format(
-        size=plan.pair_size,
-        events=2 * len(attacks) * len(pairs),
-        again=plan.rechoosing_size,
-        final=final,
-        last=TUNING.noise_events_counted,
-        error=FALSE_ALARM_RATE,
+        plan=plan, events=2 * len(attacks) * len(pairs), final=final, error=FALSE_ALARM_RATE
     )
     return options.report(
         target,
@@ -257,15 +246,14 @@ def _pairs_and_budget(
     None as a budget means the default one, which may grow.
     """
     pairs = user_pairs = options.value_pairs
+    dtype = np.dtype(np.float64) if user_pairs else timed_target(0.0, 1).dtype
     if not user_pairs:
-        dtype = timed_target(0.0, 1).dtype
         pairs = pairs_of_values(options.sensitivity, dtype, only_multiples=options.whole)
     default = TUNING.noise_budget
     budget = options.budget or affordable_budget(lambda n: timed_target(pairs[0][0], n), default)
     enough = (budget or default) >= TUNING.least_budget_per_search * SEARCH_RELEASES
     if user_pairs or not may_search or not enough:
         return pairs, budget, 0
-    dtype = timed_target(0.0, 1).dtype
     odd_pairs = search_pairs(timed_target, options.sensitivity, dtype, only_multiples=options.whole)
     return pairs + [pair for pair in odd_pairs if pair not in pairs], budget, SEARCH_RELEASES
 
@@ -479,11 +467,7 @@ def _as_rows(releases: Releases) -> Floats:
 
 def _adapt_to_numbers(event: Event) -> Event:
     """Turn an event of such rows into an event of numbers."""
-
-    def holds(y: Releases) -> Flags:
-        return event.holds(_as_rows(y))
-
-    return Event(event.words, holds)
+    return Event(event.words, lambda y: event.holds(_as_rows(y)))
 
 
 def _count_final_events(

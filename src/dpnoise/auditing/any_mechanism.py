@@ -128,10 +128,8 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
         `dpnoise.auditing.targets.MECHANISMS`, such as "opendp.noisy_max"; or a command as a list
         of strings, which reads one line of JSON, {"data": ..., "n": ...}, and writes n lines. An
         output is a number, a text, None, or a tuple, list or array of these.
-    epsilon
-        The epsilon that the target claims. It is refuted if the certified bound is larger.
-    delta
-        The delta that the target claims with it; 0 for pure differential privacy.
+    epsilon, delta
+        The claim of the target. It is refuted if the certified bound is larger.
     sensitivity
         The most by which each answer of neighbours="vector" changes.
     neighbours
@@ -143,32 +141,12 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
         Give invented rows, because reports show numbers from them.
     size
         The number of answers in a "vector".
-    mu
-        The claim in place of epsilon: mu of Gaussian differential privacy.
-    rho
-        The claim in place of epsilon: rho of zero-concentrated differential privacy.
-    curve
-        Compare the target with the whole privacy curve of Gaussian noise that has this epsilon at
-        this delta. The certified bound is then the mu of Gaussian differential privacy.
-    one_by_one
-        Ask for one output per call, for targets whose outputs of one call depend on each other.
     boosting
         Learn events by gradient boosted trees as well; needs the extra `learning`.
     budget
-        The number of releases to ask for; at least 1,000. The default is 2 million, or
-        less for a slow target. If the claim needs more releases, the default grows by up to a
-        factor of 16, while drawing takes at most two minutes.
-    confidence
-        The probability that no certified bound of the report is too large.
-    time_limit
-        The most seconds that one call of the target may take.
-    seed
-        The seed of the auditor's random choices, which the target must not know. With a seed and a
-        budget, the same releases give the same report; the noise of the target is not seeded.
-    progress
-        Called with the completed fraction, and with a text about the current step.
-    watch
-        Called with the findings so far, whenever there are new ones.
+        As for `audit_noise`, but the default is 2 million.
+    mu, rho, curve, one_by_one, confidence, time_limit, seed, progress, watch
+        As for `audit_noise`.
 
     Returns
     -------
@@ -209,28 +187,18 @@ def _audit(target: object, options: AuditOptions) -> Report:
     findings, ceiling_of_count = _count_final_events(source, chosen.candidates, final, options)
     options.watch(findings)
     options.progress(1.0, "done")
-    method = _METHOD.format(
-        pairs=len(pairs),
-        sizes=sizes,
-        chosen=chosen,
-        counted=len(chosen.candidates),
-        final=final,
-        coin=_COIN if options.claim.is_ratio else "",
-        error=FALSE_ALARM_RATE,
-    )
+    coin = _COIN if options.claim.is_ratio else ""
+    counted = {"pairs": len(pairs), "counted": len(chosen.candidates), "final": final}
     return options.report(
         target,
         source.name,
         package,
         started,
-        noise="",
-        scale=0.0,
-        sensitivity=1.0,
         findings=findings,
-        observations=[],
-        skipped={},
         pairs=[_describe_pair(pair) for pair in pairs],
-        method=method,
+        method=_METHOD.format(
+            sizes=sizes, chosen=chosen, coin=coin, error=FALSE_ALARM_RATE, **counted
+        ),
         ceiling=ceiling_of_count,
         releases=source.drawn,
     )
@@ -285,25 +253,18 @@ def _choose_events(
     learned = _learn_scores(source, best_pairs, sizes.learning // 2, estimator, options)
     options.progress(0.4, "comparing the best events")
     clock = time.perf_counter()
-    # Without a comparison to follow, the thresholds chosen here are final: so be more cautious.
-    chosen_by = (
-        estimator if sizes.comparing else replace(estimator, caution=TUNING.discount_of_best)
-    )
-    best, counts, trials = _run_pilot(source, learned, sizes, chosen_by)
+    if not sizes.comparing:
+        # Without a comparison to follow, the thresholds chosen here are final: so be cautious.
+        estimator = replace(estimator, caution=TUNING.discount_of_best)
+    best, counts, trials = _run_pilot(source, learned, sizes, estimator)
     events = [(proposal.event, pair[::-1] if proposal.swapped else pair) for proposal, pair in best]
     if not events:
         events, counts = [(_CONSTANT, pairs[0])], np.zeros((1, 2))
-    candidates = [
-        Candidate(
-            LEARNED,
-            OUTPUTS,
-            event,
-            pair,
-            shown=_describe_pair(pair),
-            counts=(EventCount(hits0, trials), EventCount(hits1, trials)),
-        )
-        for (event, pair), (hits0, hits1) in zip(events, counts.astype(int).tolist(), strict=True)
-    ]
+    candidates = []
+    for (event, pair), hits in zip(events, counts.astype(int).tolist(), strict=True):
+        at0, at1 = (EventCount(h, trials) for h in hits)
+        shown = _describe_pair(pair)
+        candidates.append(Candidate(LEARNED, OUTPUTS, event, pair, shown, (at0, at1)))
     seconds_each = (time.perf_counter() - clock) / (2 * (sizes.tuning + sizes.comparing))
     return _ChosenEvents(candidates, seconds_each, len(best_pairs), len(learned))
 
@@ -377,7 +338,7 @@ def _screen_pairs(
                 best.setdefault(id(proposal.score), proposal)
         return [(proposal, pair) for proposal in [*best.values()][: TUNING.screening_events]]
 
-    learned = list(chain.from_iterable(map_in_threads(learn_quickly, pairs)))
+    learned = _map_in_threads(learn_quickly, pairs)
     if not learned:
         return list(pairs[: TUNING.pairs_learned])
     n = sizes.screening - train
@@ -420,7 +381,7 @@ def _learn_scores(
         ]
         return [(score, pairs[i]) for score in {id(score): score for score in best}.values()]
 
-    return list(chain.from_iterable(map_in_threads(learn, range(len(pairs)))))
+    return _map_in_threads(learn, range(len(pairs)))
 
 
 def _run_pilot(
@@ -438,14 +399,11 @@ def _run_pilot(
 
     def tune_pair(pair: Pair) -> list[tuple[Proposal, Pair]]:
         rows0, rows1 = (releases[id(data)] for data in pair)
-        scores_of_pair = [score for score, other in learned if other is pair]
-        return [
-            (proposal, pair)
-            for proposal in tune_thresholds(scores_of_pair, rows0, rows1, estimator)
-        ]
+        scores = [score for score, other in learned if other is pair]
+        return [(event, pair) for event in tune_thresholds(scores, rows0, rows1, estimator)]
 
     pairs = list({id(pair): pair for _, pair in learned}.values())
-    tuned = list(chain.from_iterable(map_in_threads(tune_pair, pairs)))
+    tuned = _map_in_threads(tune_pair, pairs)
     tuned.sort(key=lambda item: -item[0].expected_bound)
     if sizes.comparing and tuned:
         return _compare_events(source, tuned, sizes, estimator)
@@ -475,11 +433,8 @@ def _compare_events(
     low = expected_bounds.recompute_expected_bounds(events, first_counts, sizes.tuning, cautious)
     order = _order_by_turns(low, np.array([event.expected_bound for event in events]))
     left = [proposed[i] for i in _drop_equal_events(order, proposed, first_counts)]
-    counts, trials, planned = (
-        np.zeros((len(left), 2)),
-        0,
-        sizes.comparing * len(_distinct_data_sets(left)),
-    )
+    counts, trials = np.zeros((len(left), 2)), 0
+    planned = sizes.comparing * len(_distinct_data_sets(left))
     for most, fraction in TUNING.comparison_rounds:
         left, counts = left[:most], counts[:most]
         # The remaining data sets share the releases that were planned for dropped ones.
@@ -564,10 +519,12 @@ def _distinct_data_sets(learned: Sequence[tuple[object, Pair]]) -> list[Data]:
     return list({id(data): data for _, pair in learned for data in pair}.values())
 
 
-def map_in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """Apply a function to items in one thread per core.
+def _map_in_threads(
+    function: Callable[[_Item], list[_Result]], items: Iterable[_Item]
+) -> list[_Result]:
+    """Concatenate the lists that a function returns for items, in one thread per core.
 
     NumPy, which takes most of the time, releases the GIL.
     """
     with ThreadPoolExecutor(cores()) as pool:
-        return list(pool.map(function, items))
+        return list(chain.from_iterable(pool.map(function, items)))

@@ -130,8 +130,13 @@ class AuditOptions:
     def report(
         self, target: object, name: str, package: str | None, started: float, **results: Any
     ) -> Report:
-        """Return a report of these options and of the results of the audit."""
-        version = installed_version(package)
+        """Return a report of these options and of the results of the audit.
+
+        Without other results, it is the report of a mechanism: without noise or side-channel
+        checks.
+        """
+        version, seconds = installed_version(package), time.perf_counter() - started
+        of_mechanism = {"noise": "", "scale": 0.0, "sensitivity": 1.0, "observations": []}
         return Report(
             target=name,
             version=version,
@@ -139,10 +144,10 @@ class AuditOptions:
             claimed=self.claim.value,
             delta=self.claim.delta,
             confidence=self.confidence,
-            seconds=time.perf_counter() - started,
+            seconds=seconds,
             command=self.command(target, name),
             versions=collect_versions(package, version),
-            **results,
+            **{**of_mechanism, "skipped": {}, **results},
         )
 
 

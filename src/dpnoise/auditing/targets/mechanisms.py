@@ -57,9 +57,9 @@ class NamedMechanism:
     has_delta: bool = False
 
     @property
-    def package(self) -> str | None:
+    def package(self) -> str:
         """The package that it calls, for its version."""
-        return package_of(self.name)
+        return package_of(self.name) or ""
 
     def build(self, epsilon: float | None, delta: float) -> Outputs:
         """Return the mechanism (data, n) -> n outputs for this epsilon and delta."""
