@@ -17,7 +17,7 @@ repeats its releases, or whose releases depend on each other: counts of such rel
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -167,11 +167,6 @@ def audit_noise(  # noqa: PLR0913 - the options of an audit, which `AuditOptions
     progress, watch
         Called with the completed fraction and a text about the current step, and with new findings.
 
-    Returns
-    -------
-    Report
-        The findings, the certified bound and the verdict; `print(report)` shows them.
-
     Examples
     --------
     >>> import numpy as np
@@ -266,7 +261,7 @@ def _find_and_count(
     The largest bound comes first. If no attacks were requested, events are learned as well.
     """
     options = plan.options
-    prepared = [_with_estimator(attack, plan.estimator) for attack in attacks]
+    prepared = [replace(attack, estimator=plan.estimator) for attack in attacks]
     findings: list[Finding] = []
     candidates: list[Candidate] = []
     skipped: dict[str, str] = {}
@@ -293,13 +288,6 @@ def _find_and_count(
     return best, {name: why for name, why in skipped.items() if name not in run}, final
 
 
-def _with_estimator(attack: Attack, estimator: BoundEstimator) -> Attack:
-    """Set the estimator of an attack, if it has a field for it."""
-    if any(field.name == "estimator" for field in fields(attack)):
-        return replace(attack, estimator=estimator)  # type: ignore[call-arg]
-    return attack
-
-
 def _best_of_each(findings: Sequence[Finding]) -> list[Finding]:
     """Return the best finding of each attack, the best of all first."""
 
@@ -307,9 +295,10 @@ def _best_of_each(findings: Sequence[Finding]) -> list[Finding]:
         difference = finding.hits0 / finding.trials0 - finding.hits1 / finding.trials1
         return finding.certified, difference
 
-    names = dict.fromkeys(finding.attack for finding in findings)
-    best = [max((f for f in findings if f.attack == name), key=rank) for name in names]
-    return sorted(best, key=rank, reverse=True)
+    best: dict[str, Finding] = {}
+    for finding in sorted(findings, key=rank, reverse=True):
+        best.setdefault(finding.attack, finding)
+    return list(best.values())
 
 
 def _replay(target: Target, seen: Mapping[float, Releases]) -> Target:
@@ -359,9 +348,11 @@ def _as_column(releases: Releases) -> Floats:
 
 
 def _choose_event(
-    attack: Attack, target: Target, values: Pair, n: int, skipped: dict[str, str]
+    attack: Attack | None, target: Target, values: Pair, n: int, skipped: dict[str, str]
 ) -> Event | None:
     """Return the event that an attack chooses, or None and note the reason in `skipped`."""
+    if attack is None:
+        return None
     try:
         event = attack.event(target, *values, n)
     except TargetError:
@@ -399,8 +390,6 @@ def _rechoose_events(
     candidates: list[Candidate] = []
     for candidate in at_best_pair:
         candidates.append(candidate)
-        if candidate.finder is None:
-            continue
         event = _choose_event(candidate.finder, _replay(target, seen), candidate.data, choosing, {})
         if event is not None and event.applies:
             candidates.append(replace(candidate, event=event))

@@ -148,11 +148,6 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
     mu, rho, curve, one_by_one, confidence, time_limit, seed, progress, watch
         As for `audit_noise`.
 
-    Returns
-    -------
-    Report
-        The findings, the certified bound and the verdict; `print(report)` shows them.
-
     Examples
     --------
     The largest of three noisy answers, with noise that would suffice for the index only:
@@ -343,9 +338,7 @@ def _screen_pairs(
         return list(pairs[: TUNING.pairs_learned])
     n = sizes.screening - train
     counts = _tally_events(source, learned, n)
-    bounds = expected_bounds.recompute_expected_bounds(
-        [event for event, _ in learned], counts, n, estimator
-    )
+    bounds = expected_bounds.reestimate([event for event, _ in learned], counts, n, estimator)
     best = {id(pair): -np.inf for pair in pairs}
     for bound, (_, pair) in zip(bounds.tolist(), learned, strict=True):
         best[id(pair)] = max(best[id(pair)], bound)
@@ -430,7 +423,7 @@ def _compare_events(
     most_cautious = replace(estimator, caution=TUNING.discount_of_safest)
     events = [event for event, _ in proposed]
     first_counts = np.array([event.hits for event in events])
-    low = expected_bounds.recompute_expected_bounds(events, first_counts, sizes.tuning, cautious)
+    low = expected_bounds.reestimate(events, first_counts, sizes.tuning, cautious)
     order = _order_by_turns(low, np.array([event.expected_bound for event in events]))
     left = [proposed[i] for i in _drop_equal_events(order, proposed, first_counts)]
     counts, trials = np.zeros((len(left), 2)), 0
@@ -442,13 +435,11 @@ def _compare_events(
         counts, trials = counts + _tally_events(source, left, fresh), trials + fresh
         events = [event for event, _ in left]
         all_counts = counts + [event.hits for event in events]
-        high = expected_bounds.recompute_expected_bounds(
-            events, all_counts, trials + sizes.tuning, optimistic
-        )
-        low = expected_bounds.recompute_expected_bounds(events, counts, trials, cautious)
+        high = expected_bounds.reestimate(events, all_counts, trials + sizes.tuning, optimistic)
+        low = expected_bounds.reestimate(events, counts, trials, cautious)
         rivals = [i for i in _order_by_turns(low, high) if high[i] >= low.max()]
         safest = _safest_events(
-            expected_bounds.recompute_expected_bounds(events, counts, trials, most_cautious), left
+            expected_bounds.reestimate(events, counts, trials, most_cautious), left
         )
         order = _drop_equal_events([rivals[0], *safest, *rivals[1:]], left, counts)
         left, counts = [left[i] for i in order], counts[order]
@@ -456,9 +447,7 @@ def _compare_events(
             break
     of_best_pair = [i for i, (_, pair) in enumerate(left) if pair is left[0][1]]
     events = [left[i][0] for i in of_best_pair]
-    lowest = expected_bounds.recompute_expected_bounds(
-        events, counts[of_best_pair], trials, most_cautious
-    )
+    lowest = expected_bounds.reestimate(events, counts[of_best_pair], trials, most_cautious)
     chosen = list(dict.fromkeys([0, of_best_pair[int(lowest.argmax())]]))
     return [left[i] for i in chosen], counts[chosen], trials
 

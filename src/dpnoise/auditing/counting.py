@@ -111,7 +111,8 @@ def count_events(
     counted = []
     for candidate, seen, kept in zip(candidates, counts, tested, strict=True):
         for side in (0, 1):
-            check_flags(name, np.concatenate(kept[side]))
+            flags = np.concatenate(kept[side])[: TUNING.independence_trials]
+            _check_distances(name, [flags], _DISTANCES, FALSE_ALARM_RATE)
             check_calls(name, [(call.hits, call.trials) for call in seen[side]])
         at0, at1 = (sum(of_side, EventCount(0, 0)) for of_side in seen)
         swapped = candidate.data[0] is not first[0]
@@ -241,11 +242,6 @@ def check_independent(
     for flags in hashed:
         counts = [(int(bits_of_call.sum()), n) for bits_of_call in flags]
         check_calls(call, counts, error / (3 * len(hashed)))
-
-
-def check_flags(call: str, flags: Flags, error: float = FALSE_ALARM_RATE) -> None:
-    """Raise DependentError if the trials of one event depend on each other."""
-    _check_distances(call, [flags[: TUNING.independence_trials]], _DISTANCES, error)
 
 
 def check_calls(

@@ -60,19 +60,16 @@ class AuditOptions:
             self, "sensitivity", errors.check_positive("sensitivity", self.sensitivity)
         )
         errors.check_positive("time_limit", self.time_limit)
-        if self.budget is not None:
-            errors.check_integer("budget", self.budget, least=TUNING.least_budget)
+        for name, least in (("budget", TUNING.least_budget), ("seed", 0)):
+            if getattr(self, name) is not None:
+                errors.check_integer(name, getattr(self, name), least=least)
         if self.scale is not None:
             errors.check_positive("scale", self.scale)
-        if self.seed is not None:
-            errors.check_integer("seed", self.seed, least=0)
         errors.check_probability("confidence", errors.check_positive("confidence", self.confidence))
         by_rows = isinstance(self.neighbours, str) and self.neighbours == ROWS
         if self.data is not None and not by_rows:
-            raise ArgumentError(
-                "data needs {neighbours}, which adds, removes or replaces one of its rows.",
-                neighbours=ROWS,
-            )
+            needs = "data needs {neighbours}, which adds, removes or replaces one of its rows."
+            raise ArgumentError(needs, neighbours=ROWS)
         # Attacks and pairs may be iterators, which can be read only once.
         if self.attacks is not None:
             object.__setattr__(self, "attacks", _check_attacks(self.attacks))
@@ -86,9 +83,8 @@ class AuditOptions:
         if not self.curve:
             return claim
         if claim.kind != EPSILON or not self.delta:
-            raise ArgumentError(
-                "curve is for Gaussian noise that claims epsilon at a delta above 0."
-            )
+            noise = "Gaussian noise that claims epsilon at a delta above 0"
+            raise ArgumentError(f"curve is for {noise}.")
         return gaussian_claim(claim.value, self.delta)
 
     @property
@@ -174,28 +170,20 @@ def _shell_command(
 
 def _check_attacks(requested: Iterable[str | Attack]) -> list[Attack]:
     """Return attacks given by name or as objects, or raise for an invalid one."""
-    as_list = [requested] if isinstance(requested, str) else requested
-    attacks = [_check_attack(attack) for attack in as_list]
+    known, attacks = dpnoise.auditing.attacks.ATTACKS, []
+    for attack in [requested] if isinstance(requested, str) else requested:
+        if isinstance(attack, str) and attack in SIDE_CHANNEL_CHECKS:
+            rule = "be an attack; every audit runs this side-channel check"
+            errors.reject("attacks", attack, rule)
+        if isinstance(attack, str) and attack not in known:
+            raise errors.unknown_name_error("attack", attack, known)
+        attacks.append(known[attack]() if isinstance(attack, str) else attack)
+    for attack in attacks:
+        if not isinstance(attack, Attack):
+            raise ArgumentTypeError(f"attacks must be names or attacks, got {attack!r}.")
+        if not attack.in_audit:
+            rule = "be an attack that an audit can run: call it on a target instead"
+            errors.reject("attacks", attack.name, rule)
     if not attacks:
         raise ArgumentError("attacks must have at least one attack.")
     return attacks
-
-
-def _check_attack(requested: str | Attack) -> Attack:
-    known = dpnoise.auditing.attacks.ATTACKS
-    if isinstance(requested, str) and requested in SIDE_CHANNEL_CHECKS:
-        errors.reject(
-            "attacks", requested, "be an attack; every audit runs this side-channel check"
-        )
-    if isinstance(requested, str) and requested not in known:
-        raise errors.unknown_name_error("attack", requested, known)
-    attack = known[requested]() if isinstance(requested, str) else requested
-    if not isinstance(attack, Attack):
-        raise ArgumentTypeError(f"attacks must be names or attacks, got {attack!r}.")
-    if not attack.in_audit:
-        errors.reject(
-            "attacks",
-            attack.name,
-            "be an attack that an audit can run: call it on a target instead",
-        )
-    return attack

@@ -62,18 +62,10 @@ class ProcessError(DpnoiseError, RuntimeError):
 
 @dataclass(frozen=True)
 class Observation:
-    """The result of one side-channel check.
+    """The result of one side-channel check, and whether it found a problem.
 
-    Parameters
-    ----------
-    name
-        The check: "forked", "restarted", "timed", "phased" or "state"; "not seen" if it failed.
-    found
-        Whether the check found a problem.
-    words
-        The result in one sentence.
-    measured
-        The measurements behind it.
+    The name is "forked", "restarted", "timed", "phased" or "state"; "not seen" if the check failed.
+    `words` is the result in one sentence, and `measured` has the measurements behind it.
     """
 
     name: str
@@ -409,14 +401,13 @@ def _recover_state(target: Target) -> Observation:
         MersenneTwister,
     )
 
-    outcome = MersenneTwister()(target, n=_PREDICTED_RELEASES, placebo=False)
+    n = _PREDICTED_RELEASES
+    outcome = MersenneTwister()(target, n=n, placebo=False)
     found = outcome.at0.hits == outcome.at0.trials and outcome.at1.hits == 0
-    words = (
-        f"The generator's state was recovered from {_PREDICTED_RELEASES:,} releases of a known "
-        f"value, and all of the next {outcome.at0.trials:,} releases were predicted."
-        if found
-        else "No state of a Mersenne Twister was recovered."
-    )
+    words = "No state of a Mersenne Twister was recovered."
+    if found:
+        words = f"The generator's state was recovered from {n:,} releases of a known value"
+        words += f", and all of the next {outcome.at0.trials:,} releases were predicted."
     return Observation("state", found, words)
 
 

@@ -58,9 +58,7 @@ class Tuning:
     noise_pairs_compared: int = 3
 
     # How an expected bound discounts counts. ---------------------------------------------------
-    chance_trials: float = (
-        0.5  # Trials attributed to chance for an event that was fixed in advance.
-    )
+    chance_trials: float = 0.5  # Trials attributed to chance for an event fixed in advance.
     # Trials attributed to chance for the best of many events, which is partly luck.
     chance_trials_of_many: float = 3.0
     discount: float = 1.0  # Standard errors by which an estimate is discounted.
@@ -72,8 +70,7 @@ class Tuning:
     # Screening of pairs of data sets, and learning. --------------------------------------------
     # Pairs for which events are learned; they share the releases.
     pairs_learned: int = 2
-    # Most outputs of each data set for the comparison of pairs.
-    screening_outputs: int = 400_000
+    screening_outputs: int = 400_000  # Most outputs of each data set for the comparison of pairs.
     # Most of these outputs on which events are learned; the events are counted in the others.
     screening_train_outputs: int = 100_000
     # Events of each pair that are counted while screening: several, because one may be lucky.
@@ -105,9 +102,7 @@ class Tuning:
     # Views of an output. -----------------------------------------------------------------------
     # A part of an output with at most this many distinct numbers is discrete.
     discrete_values: int = 24
-    fraction_values: int = (
-        256  # Most distinct fractions of a part for which the fraction is a view.
-    )
+    fraction_values: int = 256  # Most distinct fractions of a part with a view of its fraction.
     # Most parts of an output with a view each. This limits the time for wide outputs.
     parts_viewed: int = 64
     parts_with_bits: int = 8  # Most parts with views of their bits.
@@ -121,8 +116,7 @@ class Tuning:
     # Scores of single views. -------------------------------------------------------------------
     view_outputs: int = 20_000  # Outputs of each data set that determine the views.
     view_ranking_outputs: int = 20_000  # Outputs of each data set for comparing all views.
-    # Most outputs that a quick comparison of pairs learns from.
-    quick_outputs: int = 200_000
+    quick_outputs: int = 200_000  # Most outputs that a quick comparison of pairs learns from.
     numbers_with_cells: int = 256  # Most distinct numbers for which each has a cell.
     codes_with_cells: int = 4096  # Most codes of patterns with a cell; the most frequent get one.
     # Cells of a monotone ratio, and their range in log odds: the cells are fine in the tails.
@@ -153,8 +147,7 @@ class Tuning:
     summing_outputs: int = 100_000  # Most outputs of each data set for learning sums.
     newton_steps: int = 6  # Most steps of Newton's method in a logistic regression.
     newton_tolerance: float = 1e-3  # Newton's method stops after a shorter step.
-    # The penalty on the weights, per output: it only keeps them finite.
-    ridge: float = 1e-3
+    ridge: float = 1e-3  # The penalty on the weights, per output: it only keeps them finite.
 
     # Boosted trees. ----------------------------------------------------------------------------
     boosting_outputs: int = 150_000  # Most outputs of each data set for learning trees.

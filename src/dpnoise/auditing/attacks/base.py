@@ -26,15 +26,13 @@ from dpnoise.core.parallel import cores, run_in_parallel
 Progress = Callable[[float], object]
 Explains = Callable[[Releases, float], Flags]
 
-# What an attack knows about the target, from the least to the most.
-OUTPUTS: Final = "outputs"
+OUTPUTS: Final = "outputs"  # What an attack knows about the target, from the least to the most.
 SCALE: Final = "outputs and scale"
 SOURCE: Final = "source"
 
 MISFIT: Final = "this model does not fit the library on this machine"
 
-# Releases on which models of the sampler are compared and checked.
-_MODEL_RELEASES: Final = 2_000
+_MODEL_RELEASES: Final = 2_000  # Releases on which models of the sampler are compared and checked.
 _RANKING_ERROR: Final = 1e-4  # Probability that a limit is wrong, for ranking events.
 _RELEASES_PER_TASK: Final = 2**8  # Releases that a thread takes at a time; each costs microseconds.
 
@@ -55,8 +53,6 @@ class Event:
         Takes releases in their order, in groups of `releases`, and returns for each group whether
         the event happened. Each result depends only on its own group, and groups do not overlap:
         limits of a probability need independent trials.
-    releases
-        The number of releases in a group.
     applies
         False if the attack cannot be used against this target, for the reason in `words`.
     explains
@@ -209,16 +205,12 @@ class Outcome:
 
     Parameters
     ----------
-    attack, target
-        Their names.
     value0, value1
         The two values; the event should be likelier at value0.
     event, releases
         The event in plain words, and the number of releases in a group.
-    at0, at1
-        The counts of the event at each value.
-    placebo
-        The same attack with both values equal to value0.
+    at0, at1, placebo
+        The counts of the event at each value, and those with both values equal to value0.
     error
         The probability that an interval or epsilon_lower is wrong.
     independent
@@ -280,6 +272,9 @@ class Attack(ABC):
     in_audit: ClassVar[bool] = True
     # Whether its trials are independent. Trials that share a generator's state prove nothing.
     independent: ClassVar[bool] = True
+
+    # How an audit will count what the attack finds.
+    estimator: BoundEstimator | None = field(default=None, kw_only=True, repr=False)
 
     def target(self, **claims: float) -> Target:
         """Return a target that the attack breaks, with epsilon, delta and sensitivity."""
@@ -345,18 +340,13 @@ class Attack(ABC):
             Called with numbers from 0 to 1 while the attack works.
         """
         n = check_integer("n", self.default_size if n is None else n, least=1)
-        error = 1 - confidence
-        outcome = self._measure(target, value0, value1, n, error, progress)
-        if not placebo:
-            return outcome
-        same = self._measure(target, value0, value0, n, error, no_progress)
-        return replace(outcome, placebo=(same.at0, same.at1))
 
-    def _measure(
-        self, target: Target, value0: float, value1: float, n: int, error: float, progress: Progress
-    ) -> Outcome:
-        event = self.event(target, value0, value1, n, progress)
-        at0, at1 = (count_event(event, target(value, n)) for value in (value0, value1))
+        def measure(other: float, progress: Progress) -> tuple[Event, EventCount, EventCount]:
+            event = self.event(target, value0, other, n, progress)
+            at0, at1 = (count_event(event, target(value, n)) for value in (value0, other))
+            return event, at0, at1
+
+        event, at0, at1 = measure(value1, progress)
         return Outcome(
             attack=self.name,
             target=target.name,
@@ -366,8 +356,8 @@ class Attack(ABC):
             releases=event.releases,
             at0=at0,
             at1=at1,
-            placebo=None,
-            error=error,
+            placebo=measure(value0, no_progress)[1:] if placebo else None,
+            error=1 - confidence,
             independent=self.independent,
             applies=event.applies,
         )

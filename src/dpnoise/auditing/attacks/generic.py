@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from dpnoise.auditing.attacks import base
 from dpnoise.auditing.attacks.base import OUTPUTS, SCALE, Attack, Event, Progress, no_progress
-from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.targets.adapters import Privacy
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats, Integers
@@ -46,8 +45,6 @@ class Threshold(Attack):
     breaks = "noise that is too small, or has too light a tail, for its claim"
     source = "the definition of differential privacy"
     default_target = "half the noise"
-
-    estimator: BoundEstimator | None = None  # How an audit will count what it finds.
 
     def target(self, **claims: float) -> Target:
         """Return Laplace noise of half the claimed scale."""
@@ -110,8 +107,6 @@ class Precision(Attack):
     source = "Haney, Desfontaines, Hartman, Shrestha and Hay 2022"
     default_target = "numpy.laplace"
 
-    estimator: BoundEstimator | None = None  # How an audit will count what it finds.
-
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress
     ) -> Event:
@@ -148,8 +143,6 @@ class BitPatterns(Attack):
     breaks = "noise added in floats; also rare patterns that no rule was written for"
     source = "this library; in the spirit of Bichsel and others 2021 (DP-Sniper)"
     default_target = "numpy.laplace"
-
-    estimator: BoundEstimator | None = None  # How an audit will count what it finds.
 
     def find(
         self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress

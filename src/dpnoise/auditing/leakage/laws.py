@@ -28,8 +28,7 @@ _EXACT_BITS: Final = 53  # A probability with more bits would be rounded.
 # The most bits of uniforms for which all outputs can be enumerated in seconds: of all uniforms
 # together or, where laws of summands are added, of one summand.
 MOST_BITS: Final = 24
-# Most bits of two summands whose sums can be counted in a histogram.
-_MOST_SUMMED_BITS: Final = 32
+_MOST_SUMMED_BITS: Final = 32  # Most bits of two summands whose sums can be counted in a histogram.
 _LARGEST_HISTOGRAM: Final = 2**20  # Cells up to which a histogram is worth its memory.
 _CHUNK: Final = 2**17  # Outputs that a thread computes at once, so that memory stays bounded.
 # Values of one law that are added to the other at a time. Small blocks divide the work evenly.
