@@ -59,7 +59,7 @@ _METHOD: Final = (
     "numbers of releases were set before drawing them. Limits are exact (Clopper and Pearson). "
     "Each of the two counts has half of the audit's failure probability, which is split over its "
     "events and over the two limits of each. Releases were tested for independence, with a false "
-    "alarm probability of {error:g} for each test, and then assumed independent."
+    f"alarm probability of {FALSE_ALARM_RATE:g} for each test, and then assumed independent."
 )
 
 
@@ -201,9 +201,7 @@ def _audit(target: object, options: AuditOptions) -> Report:
     plan = AuditPlan.of(options, budget, len(pairs), len(attacks))
     findings, skipped, final = _find_and_count(timed_target, attacks, pairs, plan)
     options.progress(1.0, "running side-channel checks")
-    method = (_SEARCH_WORDS if searched else "") + _METHOD.format(
-        plan=plan, events=2 * len(attacks) * len(pairs), final=final, error=FALSE_ALARM_RATE
-    )
+    method = _METHOD.format(plan=plan, events=2 * len(attacks) * len(pairs), final=final)
     return options.report(
         target,
         resolved.name,
@@ -216,7 +214,7 @@ def _audit(target: object, options: AuditOptions) -> Report:
         observations=run_side_channel_checks(target, resolved, timed_target, options.time_limit),
         skipped=skipped,
         pairs=list(pairs),
-        method=method,
+        method=(_SEARCH_WORDS if searched else "") + method,
         ceiling=counting.ceiling(options.claim, final, plan.final_error),
         releases=searched + 4 * len(pairs) * plan.pair_size + 2 * plan.rechoosing_size + 2 * final,
     )

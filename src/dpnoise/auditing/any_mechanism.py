@@ -52,7 +52,7 @@ _METHOD: Final = (
     "{final:,} fresh releases of each data set{coin}. That number was set before drawing them. "
     "Limits are exact (Clopper and Pearson). The audit's failure probability is split over the "
     "counted events and the limits of each. Releases were tested for independence, with a false "
-    "alarm probability of {error:g} for each test, and then assumed independent."
+    f"alarm probability of {FALSE_ALARM_RATE:g} for each test, and then assumed independent."
 )
 
 
@@ -182,20 +182,12 @@ def _audit(target: object, options: AuditOptions) -> Report:
     findings, ceiling_of_count = _count_final_events(source, chosen.candidates, final, options)
     options.watch(findings)
     options.progress(1.0, "done")
-    coin = _COIN if options.claim.is_ratio else ""
-    counted = {"pairs": len(pairs), "counted": len(chosen.candidates), "final": final}
+    shown, coin = [_describe_pair(pair) for pair in pairs], _COIN if options.claim.is_ratio else ""
+    numbers = {"pairs": len(pairs), "counted": len(chosen.candidates), "final": final}
+    method = _METHOD.format(sizes=sizes, chosen=chosen, coin=coin, **numbers)
+    results = {"method": method, "ceiling": ceiling_of_count, "releases": source.drawn}
     return options.report(
-        target,
-        source.name,
-        package,
-        started,
-        findings=findings,
-        pairs=[_describe_pair(pair) for pair in pairs],
-        method=_METHOD.format(
-            sizes=sizes, chosen=chosen, coin=coin, error=FALSE_ALARM_RATE, **counted
-        ),
-        ceiling=ceiling_of_count,
-        releases=source.drawn,
+        target, source.name, package, started, findings=findings, pairs=shown, **results
     )
 
 
@@ -206,12 +198,10 @@ def _resolve(target: object, options: AuditOptions) -> tuple[OutputSource, list[
         pairs = list(named.neighbours)
     else:
         pairs = neighbours_of(options.neighbours, options.size, options.sensitivity, options.data)
+    mechanism = target if named is None else named.build(options.epsilon, options.delta)
+    name, package = (None, None) if named is None else (named.name, named.package)
     limit, one_by_one = options.time_limit, options.one_by_one
-    if named is None:
-        return OutputSource(target, limit, one_by_one=one_by_one), pairs, None
-    mechanism = named.build(options.epsilon, options.delta)
-    source = OutputSource(mechanism, limit, one_by_one=one_by_one, name=named.name)
-    return source, pairs, named.package
+    return OutputSource(mechanism, limit, one_by_one=one_by_one, name=name), pairs, package
 
 
 def _plan_sizes(
@@ -222,9 +212,8 @@ def _plan_sizes(
     progress(0.0, "drawing the first outputs")
     source.prepare([data for pair in pairs for data in pair])
     first = source.rows(pairs[0][0], min(TUNING.first_look_outputs, total // 100))
-    return Sizes.of(
-        total - len(first), len(pairs), data_sets, many_duplicates=has_many_duplicates(first)
-    )
+    many_duplicates = has_many_duplicates(first)
+    return Sizes.of(total - len(first), len(pairs), data_sets, many_duplicates=many_duplicates)
 
 
 @dataclass(frozen=True)
@@ -241,9 +230,8 @@ def _choose_events(
     source: OutputSource, pairs: Sequence[Pair], sizes: Sizes, options: AuditOptions
 ) -> _ChosenEvents:
     """Screen pairs, learn events for the best, and compare these in a pilot."""
-    estimator = BoundEstimator(
-        options.claim, sizes.final, 1 - options.confidence, TUNING.chance_trials_of_many
-    )
+    error, chance = 1 - options.confidence, TUNING.chance_trials_of_many
+    estimator = BoundEstimator(options.claim, sizes.final, error, chance)
     best_pairs = _screen_pairs(source, pairs, sizes, estimator, options.progress)
     learned = _learn_scores(source, best_pairs, sizes.learning // 2, estimator, options)
     options.progress(0.4, "comparing the best events")
@@ -293,10 +281,8 @@ def _count_final_events(
         candidates, source.rows, final, source.chunk, source.name, tossed=tossed, seed=options.seed
     )
     shares = TUNING.event_error_shares if len(candidates) > 1 else (1.0,)
-    findings = [
-        counting.certify(candidate, options, error * share, tossed=tossed)
-        for candidate, share in zip(counted, shares, strict=True)
-    ]
+    pairs = zip(counted, shares, strict=True)
+    findings = [counting.certify(c, options, error * share, tossed=tossed) for c, share in pairs]
     trials = max(count.trials for candidate in counted for count in candidate.counts)
     most = counting.ceiling(claim, trials, error * shares[0], tossed=tossed)
     return sorted(findings, key=lambda finding: -finding.certified), most
@@ -369,10 +355,8 @@ def _learn_scores(
         events = propose_events(
             seen[2 * i], seen[2 * i + 1], names, estimator, text=text, tree_seed=tree_seed
         )
-        best = [
-            event.score for event in expected_bounds.best_proposals(events, TUNING.scores_compared)
-        ]
-        return [(score, pairs[i]) for score in {id(score): score for score in best}.values()]
+        best = expected_bounds.best_proposals(events, TUNING.scores_compared)
+        return [(score, pairs[i]) for score in {id(p.score): p.score for p in best}.values()]
 
     return _map_in_threads(learn, range(len(pairs)))
 
@@ -438,26 +422,20 @@ def _compare_events(
         high = expected_bounds.reestimate(events, all_counts, trials + sizes.tuning, optimistic)
         low = expected_bounds.reestimate(events, counts, trials, cautious)
         rivals = [i for i in _order_by_turns(low, high) if high[i] >= low.max()]
-        safest = _safest_events(
-            expected_bounds.reestimate(events, counts, trials, most_cautious), left
-        )
-        order = _drop_equal_events([rivals[0], *safest, *rivals[1:]], left, counts)
+        lowest = expected_bounds.reestimate(events, counts, trials, most_cautious)
+        safest: dict[int, int] = {}  # For each pair, the event with the largest of these bounds.
+        for i in np.argsort(-lowest, kind="stable").tolist():
+            safest.setdefault(id(left[i][1]), i)
+        kept = [rivals[0], *safest.values()]
+        order = _drop_equal_events([*kept, *rivals[1:]], left, counts)
         left, counts = [left[i] for i in order], counts[order]
-        if set(order) <= {rivals[0], *safest}:
+        if set(order) <= set(kept):
             break
     of_best_pair = [i for i, (_, pair) in enumerate(left) if pair is left[0][1]]
     events = [left[i][0] for i in of_best_pair]
     lowest = expected_bounds.reestimate(events, counts[of_best_pair], trials, most_cautious)
     chosen = list(dict.fromkeys([0, of_best_pair[int(lowest.argmax())]]))
     return [left[i] for i in chosen], counts[chosen], trials
-
-
-def _safest_events(bounds: Floats, proposed: Sequence[tuple[Proposal, Pair]]) -> list[int]:
-    """Return the index of the event with the largest expected bound, for each pair."""
-    best: dict[int, int] = {}
-    for i in np.argsort(-bounds, kind="stable").tolist():
-        best.setdefault(id(proposed[i][1]), i)
-    return list(best.values())
 
 
 def _order_by_turns(low: Floats, high: Floats) -> list[int]:
@@ -473,9 +451,8 @@ def _drop_equal_events(
     kept: list[int] = []
     for i in order:
         event, pair = proposed[i]
-        rivals = [
-            k for k in kept if proposed[k][1] is pair and proposed[k][0].swapped == event.swapped
-        ]
+        same_pair = [k for k in kept if proposed[k][1] is pair]
+        rivals = [k for k in same_pair if proposed[k][0].swapped == event.swapped]
         near = np.abs(counts[rivals] - counts[i]) <= TUNING.equal_counts * counts[rivals]
         if not (near & (counts[rivals] >= TUNING.least_equal_count)).all(axis=1).any():
             kept.append(i)
@@ -494,9 +471,8 @@ def _tally_events(
         for rows in counting.draw_ahead(source.rows, [(data, size) for size in sizes]):
             distinct, (repeats,), _ = deduplicate_rows(rows)
             scores = {id(proposed[i][0].score): proposed[i][0].score for i, _ in of_data}
-            values = dict(
-                zip(scores, expected_bounds.evaluate(list(scores.values()), distinct), strict=True)
-            )
+            totals = expected_bounds.evaluate(list(scores.values()), distinct)
+            values = dict(zip(scores, totals, strict=True))
             for i, side in of_data:
                 event = proposed[i][0]
                 happened = event.holds(values[id(event.score)])
