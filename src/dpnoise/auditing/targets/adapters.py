@@ -295,7 +295,7 @@ _MAKERS: Final[dict[str, tuple[str, Maker]]] = {
 }
 
 
-def package_of(name: str) -> str | None:
+def library_package(name: str) -> str | None:
     """Return the package behind the name of a target or a mechanism; None for Python itself."""
     names = {"jax_privacy": "jax-privacy", "pydp": "python-dp", "smartnoise": "smartnoise-sql"}
     library = name.partition(".")[0]
@@ -303,5 +303,5 @@ def package_of(name: str) -> str | None:
 
 
 ADAPTERS: Final = {
-    name: Adapter(make, noise, package_of(name)) for name, (noise, make) in _MAKERS.items()
+    name: Adapter(make, noise, library_package(name)) for name, (noise, make) in _MAKERS.items()
 }

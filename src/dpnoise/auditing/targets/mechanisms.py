@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from dpnoise.auditing.targets.adapters import package_of
+from dpnoise.auditing.targets.adapters import library_package
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.release.selection import ExponentialMechanism, NoisyMax
 
@@ -58,7 +58,7 @@ class NamedMechanism:
     @property
     def package(self) -> str:
         """The package that it calls, for its version."""
-        return package_of(self.name) or ""
+        return library_package(self.name) or ""
 
     def build(self, epsilon: float | None, delta: float) -> Outputs:
         """Return the mechanism (data, n) -> n outputs for this epsilon and delta."""
