@@ -398,8 +398,8 @@ def _rechoose_events(
     best = measured[: TUNING.noise_events_counted]
     if not plan.may_grow:
         return best, plan.final_size
-    most = counting.most_trials(plan.final_size, seconds_each, TUNING.noise_growth_seconds)
-    return best, counting.needed_trials(estimator, best, plan.final_size, most)
+    in_time = TUNING.noise_growth_seconds / max(2 * seconds_each, 1e-9)
+    return best, counting.needed_trials(estimator, best, plan.final_size, in_time)
 
 
 def _best_pair(target: Target, tried: Sequence[Candidate], plan: AuditPlan) -> list[Candidate]:

@@ -266,8 +266,8 @@ def _final_trials(
     if budget is not None:
         return final
     estimator = BoundEstimator(options.claim, sizes.final, 1 - options.confidence)
-    most = counting.most_trials(final, chosen.seconds_each, TUNING.mechanism_growth_seconds)
-    return counting.needed_trials(estimator, chosen.candidates, final, most)
+    in_time = TUNING.mechanism_growth_seconds / max(2 * chosen.seconds_each, 1e-9)
+    return counting.needed_trials(estimator, chosen.candidates, final, in_time)
 
 
 def _count_final_events(

@@ -192,14 +192,16 @@ def ceiling(claim: Claim, trials: int, error: float, *, tossed: bool = False) ->
 
 
 def needed_trials(
-    estimator: BoundEstimator, candidates: Sequence[Candidate], trials: int, most: int
+    estimator: BoundEstimator, candidates: Sequence[Candidate], trials: int, limit: float
 ) -> int:
     """Return the number of trials to refute the claim: `trials`, or more if these may help.
 
-    Trials are doubled until a cautious estimate of the best event's bound exceeds the claim. If
-    `most` does not suffice, it is used where an optimistic estimate says that it may help.
-    Otherwise the plan stays, unless no event at all could exceed the claim with it.
+    Trials are doubled, up to `limit`, until a cautious estimate of the best event's bound exceeds
+    the claim. If the most trials do not suffice, they are used where an optimistic estimate says
+    that they may help. Otherwise the plan stays, unless no event at all could exceed the claim with
+    it.
     """
+    most = max(trials, min(TUNING.budget_growth * trials, int(limit)))
 
     def expected_bound(trials: int, caution: float) -> float:
         guess = replace(estimator, trials=trials, caution=caution)
@@ -213,12 +215,6 @@ def needed_trials(
     while enough < most and ceiling(claim, enough, estimator.error) <= claim.value:
         enough = min(most, 2 * enough)
     return enough
-
-
-def most_trials(trials: int, seconds_each: float, seconds: float) -> int:
-    """Return the most trials of each data set that a grown budget may take."""
-    by_time = int(seconds / max(2 * seconds_each, 1e-9))
-    return max(trials, min(TUNING.budget_growth * trials, by_time))
 
 
 def check_independent(

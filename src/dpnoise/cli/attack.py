@@ -23,11 +23,7 @@ def _attack(arguments: argparse.Namespace) -> None:
     from dpnoise.auditing.attacks import ATTACKS
     from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
 
-    claims = {
-        "epsilon": arguments.epsilon,
-        "delta": arguments.delta,
-        "sensitivity": arguments.sensitivity,
-    }
+    claims = {name: getattr(arguments, name) for name in ("epsilon", "delta", "sensitivity")}
     lines: Iterable[str]
     if arguments.list or arguments.name is None:
         lines = _list(ATTACKS, SIDE_CHANNEL_CHECKS)
@@ -133,17 +129,16 @@ def _interval_text(limits: tuple[float, float] | None) -> str:
     return "not measured" if limits is None else f"{limits[0]:.2%} to {limits[1]:.2%}"
 
 
+_TARGET_HELP: Final = (
+    "a library's noise, see --list, or module:attribute; by default one that it breaks"
+)
 ATTACK: Final = Command(
     "attack",
     _attack,
     (
         Option("name", {"nargs": "?", "metavar": "NAME"}, "one of --list"),
         Option("--list", bool, "list what each attack needs and breaks"),
-        Option(
-            "--target",
-            None,
-            "a library's noise, see --list, or module:attribute; by default one that it breaks",
-        ),
+        Option("--target", None, _TARGET_HELP),
         Option("--epsilon", 1.0, "the epsilon that the target is used with (1)"),
         Option("--delta", 1e-6, "the delta of Gaussian noise (1e-6)"),
         Option("--sensitivity", 1.0, "the sensitivity of the value (1)"),

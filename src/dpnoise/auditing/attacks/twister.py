@@ -272,11 +272,11 @@ def invert_laplace(
     >>> uniforms[0] / 2**53, int(masks[0]) == 2**53 - 1
     (np.float64(0.375), True)
     """
-    number = _formula_number(formula)
+    check_choice("formula", formula, FORMULAS)
     scale = check_positive("scale", scale)
     y = np.ascontiguousarray(releases, dtype=np.float64)
     uniforms, masks = np.empty((2, y.size), np.int64)
-    wrong = _invert(y, float(value), scale, number, uniforms, masks)
+    wrong = _invert(y, float(value), scale, FORMULAS.index(formula), uniforms, masks)
     if wrong >= 0:
         rule = f"be {value!r} plus noise of scale {scale!r} by the formula {formula!r}"
         reject(f"releases[{wrong}]", float(y[wrong]), rule)
@@ -315,12 +315,8 @@ def predict_noise(
     Subtracted from the victim's next n releases, it leaves the values. (The clone gets out of step
     if the victim draws U = 0 and draws again: one release in 2^53.)
     """
-    return _noise(clone.random_sample(n), float(scale), _formula_number(formula))
-
-
-def _formula_number(formula: str) -> int:
     check_choice("formula", formula, FORMULAS)
-    return FORMULAS.index(formula)
+    return _noise(clone.random_sample(n), float(scale), FORMULAS.index(formula))
 
 
 @compile_kernel
