@@ -202,6 +202,7 @@ def _audit(target: object, options: AuditOptions) -> Report:
     findings, skipped, final = _find_and_count(timed_target, attacks, pairs, plan)
     options.progress(1.0, "running side-channel checks")
     method = _METHOD.format(plan=plan, events=2 * len(attacks) * len(pairs), final=final)
+    observations = run_side_channel_checks(target, resolved, timed_target, options.time_limit)
     return options.report(
         target,
         resolved.name,
@@ -211,7 +212,7 @@ def _audit(target: object, options: AuditOptions) -> Report:
         scale=resolved.scale,
         sensitivity=options.sensitivity,
         findings=findings,
-        observations=run_side_channel_checks(target, resolved, timed_target, options.time_limit),
+        observations=observations,
         skipped=skipped,
         pairs=list(pairs),
         method=(_SEARCH_WORDS if searched else "") + method,
@@ -435,15 +436,14 @@ def _learn_events(
     rows0, rows1 = (_as_rows(seen[value]) for value in pair)
     cautious = replace(estimator, chance=TUNING.chance_trials_of_many)
     learned = propose_events(rows0, rows1, ["its length", "y"], cautious)
-    events = [
-        (_adapt_to_numbers(proposal.event), pair[::-1] if proposal.swapped else pair)
-        for proposal in best_proposals(learned, TUNING.candidates_counted_again)
-    ]
-    # Whatever the noise, a target may release the value itself.
-    events += [
-        (Event(f"y is exactly {values[0]:g}", partial(np.equal, values[0])), values)
-        for values in (pair, pair[::-1])
-    ]
+    events = []
+    for proposal in best_proposals(learned, TUNING.candidates_counted_again):
+        values = pair[::-1] if proposal.swapped else pair
+        events.append((_adapt_to_numbers(proposal.event), values))
+    for values in (pair, pair[::-1]):
+        # Whatever the noise, a target may release the value itself.
+        is_value = partial(np.equal, values[0])
+        events.append((Event(f"y is exactly {values[0]:g}", is_value), values))
     return [Candidate(LEARNED, OUTPUTS, event, values, values) for event, values in events]
 
 

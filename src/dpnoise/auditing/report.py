@@ -109,7 +109,7 @@ class Report:
     pairs, method
         The pairs of values or data sets, and how the bound was computed, in words.
     releases, ceiling
-        The number of releases, and the largest bound that so many could have certified.
+        The number of releases, and the largest bound that they could have certified.
     seconds, command
         The time that the audit took, and the command that runs it again.
     versions

@@ -196,9 +196,8 @@ def _ideal_delta(noise: str, epsilon: float) -> float:
 
 def release_table(epsilon: float = 1.0) -> list[ReleaseBounds]:
     """Return bounds on delta of the exact release, at scale 1 on a grid of 1, 0 against 1."""
-    return [
-        release_bounds(form, bits, epsilon) for form, all_bits in _RELEASES for bits in all_bits
-    ]
+    cases = [(form, bits) for form, all_bits in _RELEASES for bits in all_bits]
+    return [release_bounds(form, bits, epsilon) for form, bits in cases]
 
 
 def format_tables(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float) -> str:
@@ -286,15 +285,9 @@ def _draw_releases(axis: "Axes", releases: list[ReleaseBounds]) -> None:
     for form in dict.fromkeys(row.form for row in releases):
         rows = [row for row in releases if row.form == form]
         noise, _, n = form.partition("_")
-        axis.fill_between(
-            [row.bits for row in rows],
-            [row.low for row in rows],
-            [row.high for row in rows],
-            color=_STYLES[int(n)][0],
-            alpha=0.3,
-            linewidth=0,
-            label=f"{noise.capitalize()}, n = {n}: left open",
-        )
+        bits, low, high = zip(*((row.bits, row.low, row.high) for row in rows), strict=True)
+        color, label = _STYLES[int(n)][0], f"{noise.capitalize()}, n = {n}: left open"
+        axis.fill_between(bits, low, high, label=label, color=color, alpha=0.3, linewidth=0)
         ends = (rows[0].bits, rows[-1].bits)
         axis.plot(ends, (rows[0].ideal,) * 2, color=ink, linewidth=1.5)
     axis.plot([], [], color=ink, linewidth=1.5, label="real arithmetic, rounded")

@@ -134,7 +134,7 @@ def _diffprivlib_tool(name: str, epsilon: float, _delta: float) -> Outputs:
 
 
 def _pydp(name: str, epsilon: float, delta: float) -> Outputs:
-    if name == "partition_selection":  # Says whether a group of so many people is published.
+    if name == "partition_selection":  # Returns whether a group of this many people is published.
         selection = import_extra("pydp.algorithms.partition_selection", "peers")
         strategy = selection.create_partition_strategy("truncated_geometric", epsilon, delta, 1)
         return _release_one_by_one(strategy.should_keep)
