@@ -268,9 +268,8 @@ def check_stored_noise(
 
     A busy machine can hide such a difference.
     """
-    times, control_times, odd = _time_rounds(
-        target, value, check_integer("n", n, least=1000), clock
-    )
+    check_integer("n", n, least=1000)
+    times, control_times, odd = _time_rounds(target, value, n, clock)
     # The times of odd and even releases are compared in all rounds, and in each repeat.
     odd_slower, p_value = _compare_times(times, odd)
     parts = zip(np.array_split(times, _REPEATS), np.array_split(odd, _REPEATS), strict=True)
@@ -285,9 +284,9 @@ def check_stored_noise(
         f"of {_REPEATS} repeats, and those of a control in "
         f"{format_percent_near_limit(control, PHASE)}."
     )
-    measured = {"odd_slower": odd_slower, "p_value": p_value, "least": least, "control": control}
-    measured["odd_median_ns"] = float(np.median(times[odd]))
-    measured["even_median_ns"] = float(np.median(times[~odd]))
+    kinds = {"odd": times[odd], "even": times[~odd]}
+    measured = {f"{kind}_median_ns": float(np.median(of_kind)) for kind, of_kind in kinds.items()}
+    measured |= {"odd_slower": odd_slower, "p_value": p_value, "least": least, "control": control}
     return Observation("phased", found, words, measured)
 
 

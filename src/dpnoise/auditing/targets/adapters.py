@@ -248,7 +248,8 @@ def _make_pydp(name: str, privacy: Privacy) -> ScaleAndRelease:
 
 def _dpnoise_draw(method: str, scale: float) -> DrawFunction:
     """Draw noise to add in floating point, which docs/limitations.md warns of."""
-    return lambda n: getattr(Generator(), method)(scale=scale, size=n)
+    draw = getattr(Generator(), method)
+    return lambda n: draw(scale=scale, size=n)
 
 
 def _make_dpnoise(
