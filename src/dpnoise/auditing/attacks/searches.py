@@ -91,18 +91,16 @@ def summand(U: float, W: float) -> float:
 
 
 @compile_kernel
-def _tabulate(precision: int, out: Floats) -> None:
-    unit = 2.0**-precision
+def _tabulate(precision: int) -> Floats:
+    out, unit = np.empty(1 << (2 * precision)), 2.0**-precision
     for i in range(out.size):
         out[i] = summand((i >> precision) * unit, (i & ((1 << precision) - 1)) * unit)
+    return out
 
 
 def summands(precision: int) -> Floats:
     """Return every value of `summand` for uniforms of this many bits, in the order (U, W)."""
-    check_integer("precision", precision, least=1, most=13)
-    out = np.empty(2 ** (2 * precision))
-    _tabulate(precision, out)
-    return out
+    return _tabulate(check_integer("precision", precision, least=1, most=13))
 
 
 @compile_kernel

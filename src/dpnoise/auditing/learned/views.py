@@ -319,19 +319,14 @@ def _mix(column: Rows | Marks, code: NDArray[np.uint64]) -> None:
         code[i] = mixed ^ (mixed >> np.uint64(29))
 
 
+@compile_kernel
 def _mark_special(column: Rows, points: Floats) -> Marks:
     """Return the number of each special number, from 1; 0 for plain numbers, -1 for NaN.
 
     >>> _mark_special(np.array([5.0, 7.0, np.nan]), np.array([6.0, 7.0]))
     array([ 0,  2, -1], dtype=int32)
     """
-    marks = np.empty(len(column), dtype=np.int32)
-    _mark(column, points, marks)
-    return marks
-
-
-@compile_kernel
-def _mark(column: Rows, points: Floats, marks: Marks) -> None:
+    marks = np.empty(column.size, dtype=np.int32)
     # The loop over the column is the inner one, because LLVM vectorises it.
     for i in range(column.size):
         marks[i] = -np.int32(column[i] != column[i])  # True only for NaN.
@@ -339,6 +334,7 @@ def _mark(column: Rows, points: Floats, marks: Marks) -> None:
         point, mark = points[k], np.int32(k + 1)
         for i in range(column.size):
             marks[i] |= mark * np.int32(column[i] == point)
+    return marks
 
 
 @compile_kernel
