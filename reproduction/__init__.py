@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 import dpnoise
-from dpnoise.auditing.attacks.base import Progress, ignore_progress
+from dpnoise.auditing.attacks.base import Progress, no_progress
 from dpnoise.core import strict_json
 from dpnoise.core.errors import ArgumentError
 from dpnoise.core.machine import describe_machine
@@ -95,7 +95,7 @@ def measure(
     pieces: Sequence[Piece],
     *,
     quick: bool = False,
-    progress: Progress = ignore_progress,
+    progress: Progress = no_progress,
 ) -> list[Result]:
     """Run the checks of pieces, one after the other.
 

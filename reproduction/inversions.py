@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.auditing.attacks import pairs
-from dpnoise.auditing.attacks.base import flag_possible_rows
+from dpnoise.auditing.attacks.base import possible_by_kernel
 from dpnoise.auditing.attacks.generic import Feasibility
 from dpnoise.auditing.attacks.searches import gaussian_of_uniforms
 from dpnoise.auditing.targets.adapters import paper_laplace
@@ -119,13 +119,10 @@ def pairs_until_known(rows: int, precision: int, scale: float) -> tuple[Integers
     y = np.empty_like(U)
     box_muller_releases(U, 0.0, scale, y)
     model = precision, pairs.DOUBLE
-    possible = [
-        flag_possible_rows(pairs.find_box_muller_pairs, y, c, scale=scale, model=model)
-        for c in (0.0, 1.0)
-    ]
-    excluded = ~possible[1].reshape(rows, _MAX_QUERIES)
+    possible = possible_by_kernel(pairs.find_box_muller_pairs, scale, model)
+    excluded = ~possible(y, 1.0).reshape(rows, _MAX_QUERIES)
     needed = np.where(excluded.any(axis=1), excluded.argmax(axis=1) + 1, 0)
-    return needed.astype(np.int64), int(np.count_nonzero(~possible[0]))
+    return needed.astype(np.int64), int(np.count_nonzero(~possible(y, 0.0)))
 
 
 def check_gaussian(effort: Effort) -> Judgement:

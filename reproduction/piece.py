@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from decimal import ROUND_FLOOR, Decimal
 from typing import Any, Final, TypeVar
 
-from dpnoise.auditing.attacks.base import Progress, ignore_progress
+from dpnoise.auditing.attacks.base import Progress, no_progress
 
 Cell = str | int | float
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class Effort:
     """How much to measure, and the callback for the progress."""
 
     quick: bool = False
-    progress: Progress = ignore_progress
+    progress: Progress = no_progress
 
     def pick(self, full: T, quick: T) -> T:
         """Return the size for a full or for a quick run."""

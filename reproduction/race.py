@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dpnoise.auditing.attacks.base import Progress, ignore_progress
+from dpnoise.auditing.attacks.base import Progress, no_progress
 from dpnoise.core.machine import describe_machine
 from dpnoise.core.safe_text import format_near_limits
 from reproduction.piece import CONFIRMED, DIFFERS, INCONCLUSIVE, Effort
@@ -158,7 +158,7 @@ def take_turns(
     contenders: Mapping[str, Contender],
     rounds: int,
     seconds: float = 0.0,
-    progress: Progress = ignore_progress,
+    progress: Progress = no_progress,
     timer: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Return the seconds per item in each round, of one call or of calls for about `seconds`."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import Progress, ignore_progress
+from dpnoise.auditing.attacks.base import Progress, no_progress
 from dpnoise.auditing.attacks.mironov import FORMULAS, has_uniform
 from dpnoise.core.arrays import Flags, Floats, Integers
 from dpnoise.core.errors import ArgumentError, check_choice, check_integer
@@ -56,7 +56,7 @@ def reconstruct(
     precision: int = 53,
     formula: str = "numpy",
     most_queries: int = 1000,
-    progress: Progress = ignore_progress,
+    progress: Progress = no_progress,
 ) -> Reconstruction:
     """Recover a whole column: ask until one candidate is left for each row (Algorithm 1).
 

@@ -20,7 +20,6 @@ from support.alarms import FALSE_ALARM, LONG, check_rate
 import dpnoise
 from dpnoise.auditing import any_mechanism
 from dpnoise.auditing.attacks import certified_bounds
-from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
 from dpnoise.auditing.learned.expected_bounds import Proposal, Score, describe_ranges
 from dpnoise.auditing.neighbours import neighbours_of
@@ -207,9 +206,9 @@ def test_next_to_an_event_that_chance_may_have_chosen_a_sure_one_is_counted(
 ) -> None:
     estimator = BoundEstimator(Claim("epsilon", 0.1), trials=1_000_000, error=0.1)
     pair = (0, 1)
-    never = Event("never", lambda y: np.zeros(len(y), np.bool_)), 0.0, False, 0.0
     parts: dict[str, Any] = {"shares": (0.0, 0.0), "misfit": 0.0, "cost": 0.0}
-    events = [(Proposal(Score((), (), ()), *never, hits=hits, **parts), pair) for hits in seen]
+    parts |= {"score": Score((), (), ()), "cut": 0.0, "swapped": False, "expected_bound": 0.0}
+    events = [(Proposal(hits=hits, **parts), pair) for hits in seen]
 
     def tally(_source: Any, proposed: Any, n: int) -> Any:
         return np.array([event.hits for event, _ in proposed]) * n / 100_000

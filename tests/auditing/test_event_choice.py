@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 
 from dpnoise.auditing import any_mechanism
 from dpnoise.auditing.any_mechanism import Sizes
-from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
 from dpnoise.auditing.learned.events import propose_events
 from dpnoise.auditing.learned.expected_bounds import Proposal, evaluate
-from dpnoise.auditing.learned.scores import find_cells
+from dpnoise.auditing.learned.steps import find_cells
 from dpnoise.auditing.learned.views import Block
 from dpnoise.auditing.outputs import OutputSource
 
@@ -25,9 +24,8 @@ rng = np.random.default_rng()
 
 def proposal(hits: tuple[float, float] = (0.0, 0.0), *, swapped: bool = False) -> Proposal:
     """Return an event with nothing but its counts."""
-    event = Event(f"{hits}", lambda rows: np.zeros(len(rows), dtype=np.bool_))
     score: Any = None
-    return Proposal(score, event, 0.0, swapped, 0.0, hits, (0.0, 0.0), 0.0, 0.0)
+    return Proposal(score, 0.0, swapped, 0.0, hits, (0.0, 0.0), 0.0, 0.0)
 
 
 @pytest.mark.parametrize("many_duplicates", [False, True])

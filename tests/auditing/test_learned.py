@@ -15,7 +15,7 @@ import dpnoise
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
 from dpnoise.auditing.learned.events import propose_events, tune_thresholds
 from dpnoise.auditing.learned.expected_bounds import _pick_at_several_rates
-from dpnoise.auditing.learned.scores import (
+from dpnoise.auditing.learned.steps import (
     _pool_counts,
     count_by_cell,
     edges_of,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpnoise.auditing.attacks import Attack
-from dpnoise.auditing.attacks.base import OUTPUTS, Event, Outcome, Progress, ignore_progress
+from dpnoise.auditing.attacks.base import OUTPUTS, Event, Outcome, Progress, no_progress
 from dpnoise.auditing.targets import Target, make_target, unavailable_targets
 from support.alarms import FALSE_ALARM
 
@@ -41,12 +41,7 @@ class EventAttack(Attack):
     chooses: Callable[[Target, float, float, int], Event]
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = ignore_progress,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress
     ) -> Event:
         """Return the event of the function."""
         progress(0.5)

@@ -17,28 +17,18 @@ repeats its releases, or whose releases depend on each other: counts of such rel
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing import targets
-from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event, ignore_progress
+from dpnoise.auditing import counting, targets
+from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event, no_progress
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.attacks.generic import exponents
 from dpnoise.auditing.calls import affordable_budget, draw_fresh, with_time_limit
-from dpnoise.auditing.counting import (
-    FALSE_ALARM_RATE,
-    LEARNED,
-    Candidate,
-    ceiling,
-    certify,
-    check_independent,
-    count_events,
-    most_trials,
-    needed_trials,
-)
+from dpnoise.auditing.counting import FALSE_ALARM_RATE, LEARNED, Candidate
 from dpnoise.auditing.learned.events import propose_events
 from dpnoise.auditing.learned.expected_bounds import best_proposals
 from dpnoise.auditing.neighbours import SEARCH_RELEASES, pairs_of_values, search_pairs
@@ -53,7 +43,7 @@ from dpnoise.auditing.targets.target import (
     check_target,
 )
 from dpnoise.auditing.tuning import TUNING
-from dpnoise.core.arrays import Flags, Floats
+from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import DpnoiseError
 
 Pair = tuple[float, float]
@@ -62,14 +52,14 @@ _SEARCH_WORDS: Final = (
     "A search looked for values whose noise is unlike that of others, on a few releases of each. "
 )
 _METHOD: Final = (
-    "Each attack chose its events on {size:,} releases of each value, and {events} events were "
-    "counted in {size:,} fresh releases of each. The best attacks chose again at the best pair, on "
-    "{again:,} releases of each value. At most {last} events were counted in {final:,} fresh "
-    "releases of each. The numbers of releases were set before drawing them. Limits are exact "
-    "(Clopper and Pearson). Each of the two counts has half of the audit's failure probability, "
-    "which is split over its events and over the two limits of each. Releases were tested for "
-    "independence, with a false alarm probability of {error:g} for each test, and then assumed "
-    "independent."
+    "Each attack chose its events on {plan.pair_size:,} releases of each value, and {events} "
+    "events were counted in {plan.pair_size:,} fresh releases of each. The best attacks chose "
+    "again at the best pair, on {plan.rechoosing_size:,} releases of each value. At most "
+    f"{TUNING.noise_events_counted} events were counted in {{final:,}} fresh releases of each. The "
+    "numbers of releases were set before drawing them. Limits are exact (Clopper and Pearson). "
+    "Each of the two counts has half of the audit's failure probability, which is split over its "
+    "events and over the two limits of each. Releases were tested for independence, with a false "
+    f"alarm probability of {FALSE_ALARM_RATE:g} for each test, and then assumed independent."
 )
 
 
@@ -143,16 +133,12 @@ def audit_noise(  # noqa: PLR0913 - the options of an audit, which `AuditOptions
         - "module:function", the path of such a function;
         - a command as a list of strings, which reads one value per line and writes one release per
           line.
-    epsilon
-        The epsilon that the target claims. It is refuted if the certified bound is larger.
-    delta
-        The delta that the target claims with it; 0 for pure differential privacy.
+    epsilon, delta
+        The claim of the target. It is refuted if the certified bound is larger.
     sensitivity
         The largest distance of two values that the claim covers.
-    mu
-        The claim in place of epsilon: mu of Gaussian differential privacy.
-    rho
-        The claim in place of epsilon: rho of zero-concentrated differential privacy.
+    mu, rho
+        The claim in place of epsilon: of Gaussian or zero-concentrated differential privacy.
     curve
         Compare the target with the whole privacy curve of Gaussian noise that has this epsilon at
         this delta. The certified bound is then the mu of Gaussian differential privacy.
@@ -178,15 +164,8 @@ def audit_noise(  # noqa: PLR0913 - the options of an audit, which `AuditOptions
     seed
         The seed of the auditor's random choices, which the target must not know. With a seed and a
         budget, the same releases give the same report; the noise of the target is not seeded.
-    progress
-        Called with the completed fraction, and with a text about the current step.
-    watch
-        Called with the findings so far, whenever there are new ones.
-
-    Returns
-    -------
-    Report
-        The findings, the certified bound and the verdict; `print(report)` shows them.
+    progress, watch
+        Called with the completed fraction and a text about the current step, and with new findings.
 
     Examples
     --------
@@ -204,7 +183,7 @@ def audit_noise(  # noqa: PLR0913 - the options of an audit, which `AuditOptions
         epsilon=epsilon, delta=delta, sensitivity=sensitivity, mu=mu, rho=rho, curve=curve,
         attacks=attacks, pairs=pairs, one_by_one=one_by_one, budget=budget, confidence=confidence,
         scale=scale, time_limit=time_limit, seed=seed,
-        progress=progress or ignore_progress, watch=watch or ignore_progress,
+        progress=progress or no_progress, watch=watch or no_progress,
     )  # fmt: skip
     return _audit(target, options)
 
@@ -222,14 +201,8 @@ def _audit(target: object, options: AuditOptions) -> Report:
     plan = AuditPlan.of(options, budget, len(pairs), len(attacks))
     findings, skipped, final = _find_and_count(timed_target, attacks, pairs, plan)
     options.progress(1.0, "running side-channel checks")
-    method = (_SEARCH_WORDS if searched else "") + _METHOD.format(
-        size=plan.pair_size,
-        events=2 * len(attacks) * len(pairs),
-        again=plan.rechoosing_size,
-        final=final,
-        last=TUNING.noise_events_counted,
-        error=FALSE_ALARM_RATE,
-    )
+    method = _METHOD.format(plan=plan, events=2 * len(attacks) * len(pairs), final=final)
+    observations = run_side_channel_checks(target, resolved, timed_target, options.time_limit)
     return options.report(
         target,
         resolved.name,
@@ -239,11 +212,11 @@ def _audit(target: object, options: AuditOptions) -> Report:
         scale=resolved.scale,
         sensitivity=options.sensitivity,
         findings=findings,
-        observations=run_side_channel_checks(target, resolved, timed_target, options.time_limit),
+        observations=observations,
         skipped=skipped,
         pairs=list(pairs),
-        method=method,
-        ceiling=ceiling(options.claim, final, plan.final_error),
+        method=(_SEARCH_WORDS if searched else "") + method,
+        ceiling=counting.ceiling(options.claim, final, plan.final_error),
         releases=searched + 4 * len(pairs) * plan.pair_size + 2 * plan.rechoosing_size + 2 * final,
     )
 
@@ -267,15 +240,14 @@ def _pairs_and_budget(
     None as a budget means the default one, which may grow.
     """
     pairs = user_pairs = options.value_pairs
+    dtype = np.dtype(np.float64) if user_pairs else timed_target(0.0, 1).dtype
     if not user_pairs:
-        dtype = timed_target(0.0, 1).dtype
         pairs = pairs_of_values(options.sensitivity, dtype, only_multiples=options.whole)
     default = TUNING.noise_budget
     budget = options.budget or affordable_budget(lambda n: timed_target(pairs[0][0], n), default)
     enough = (budget or default) >= TUNING.least_budget_per_search * SEARCH_RELEASES
     if user_pairs or not may_search or not enough:
         return pairs, budget, 0
-    dtype = timed_target(0.0, 1).dtype
     odd_pairs = search_pairs(timed_target, options.sensitivity, dtype, only_multiples=options.whole)
     return pairs + [pair for pair in odd_pairs if pair not in pairs], budget, SEARCH_RELEASES
 
@@ -288,7 +260,7 @@ def _find_and_count(
     The largest bound comes first. If no attacks were requested, events are learned as well.
     """
     options = plan.options
-    prepared = [_with_estimator(attack, plan.estimator) for attack in attacks]
+    prepared = [replace(attack, estimator=plan.estimator) for attack in attacks]
     findings: list[Finding] = []
     candidates: list[Candidate] = []
     skipped: dict[str, str] = {}
@@ -315,13 +287,6 @@ def _find_and_count(
     return best, {name: why for name, why in skipped.items() if name not in run}, final
 
 
-def _with_estimator(attack: Attack, estimator: BoundEstimator) -> Attack:
-    """Set the estimator of an attack, if it has a field for it."""
-    if any(field.name == "estimator" for field in fields(attack)):
-        return replace(attack, estimator=estimator)  # type: ignore[call-arg]
-    return attack
-
-
 def _best_of_each(findings: Sequence[Finding]) -> list[Finding]:
     """Return the best finding of each attack, the best of all first."""
 
@@ -329,9 +294,10 @@ def _best_of_each(findings: Sequence[Finding]) -> list[Finding]:
         difference = finding.hits0 / finding.trials0 - finding.hits1 / finding.trials1
         return finding.certified, difference
 
-    names = dict.fromkeys(finding.attack for finding in findings)
-    best = [max((f for f in findings if f.attack == name), key=rank) for name in names]
-    return sorted(best, key=rank, reverse=True)
+    best: dict[str, Finding] = {}
+    for finding in sorted(findings, key=rank, reverse=True):
+        best.setdefault(finding.attack, finding)
+    return list(best.values())
 
 
 def _replay(target: Target, seen: Mapping[float, Releases]) -> Target:
@@ -370,7 +336,7 @@ def _try_pair(
     fresh = {value: draw_fresh(target, value, seen[value]) for value in pair}
     for value in pair:
         call = f"{target.name}({value!r}, {plan.pair_size})"
-        check_independent(call, _as_column(seen[value]), _as_column(fresh[value]))
+        counting.check_independent(call, _as_column(seen[value]), _as_column(fresh[value]))
     counted = [candidate.count_in(fresh) for candidate in candidates]
     return [(c, _certify(c, plan, plan.first_error, fresh)) for c in counted]
 
@@ -381,9 +347,11 @@ def _as_column(releases: Releases) -> Floats:
 
 
 def _choose_event(
-    attack: Attack, target: Target, values: Pair, n: int, skipped: dict[str, str]
+    attack: Attack | None, target: Target, values: Pair, n: int, skipped: dict[str, str]
 ) -> Event | None:
     """Return the event that an attack chooses, or None and note the reason in `skipped`."""
+    if attack is None:
+        return None
     try:
         event = attack.event(target, *values, n)
     except TargetError:
@@ -400,7 +368,7 @@ def _certify(
     candidate: Candidate, plan: AuditPlan, error: float, releases: Mapping[float, Releases]
 ) -> Finding:
     evidence = count_last_bits(*(releases[value] for value in candidate.data))
-    return replace(certify(candidate, plan.options, error), evidence=evidence)
+    return replace(counting.certify(candidate, plan.options, error), evidence=evidence)
 
 
 def _rechoose_events(
@@ -421,8 +389,6 @@ def _rechoose_events(
     candidates: list[Candidate] = []
     for candidate in at_best_pair:
         candidates.append(candidate)
-        if candidate.finder is None:
-            continue
         event = _choose_event(candidate.finder, _replay(target, seen), candidate.data, choosing, {})
         if event is not None and event.applies:
             candidates.append(replace(candidate, event=event))
@@ -433,8 +399,8 @@ def _rechoose_events(
     best = measured[: TUNING.noise_events_counted]
     if not plan.may_grow:
         return best, plan.final_size
-    most = most_trials(plan.final_size, seconds_each, TUNING.noise_growth_seconds)
-    return best, needed_trials(estimator, best, plan.final_size, most)
+    in_time = TUNING.noise_growth_seconds / max(2 * seconds_each, 1e-9)
+    return best, counting.needed_trials(estimator, best, plan.final_size, in_time)
 
 
 def _best_pair(target: Target, tried: Sequence[Candidate], plan: AuditPlan) -> list[Candidate]:
@@ -470,15 +436,14 @@ def _learn_events(
     rows0, rows1 = (_as_rows(seen[value]) for value in pair)
     cautious = replace(estimator, chance=TUNING.chance_trials_of_many)
     learned = propose_events(rows0, rows1, ["its length", "y"], cautious)
-    events = [
-        (_adapt_to_numbers(proposal.event), pair[::-1] if proposal.swapped else pair)
-        for proposal in best_proposals(learned, TUNING.candidates_counted_again)
-    ]
-    # Whatever the noise, a target may release the value itself.
-    events += [
-        (Event(f"y is exactly {values[0]:g}", partial(np.equal, values[0])), values)
-        for values in (pair, pair[::-1])
-    ]
+    events = []
+    for proposal in best_proposals(learned, TUNING.candidates_counted_again):
+        values = pair[::-1] if proposal.swapped else pair
+        events.append((_adapt_to_numbers(proposal.event), values))
+    for values in (pair, pair[::-1]):
+        # Whatever the noise, a target may release the value itself.
+        is_value = partial(np.equal, values[0])
+        events.append((Event(f"y is exactly {values[0]:g}", is_value), values))
     return [Candidate(LEARNED, OUTPUTS, event, values, values) for event, values in events]
 
 
@@ -489,11 +454,7 @@ def _as_rows(releases: Releases) -> Floats:
 
 def _adapt_to_numbers(event: Event) -> Event:
     """Turn an event of such rows into an event of numbers."""
-
-    def holds(y: Releases) -> Flags:
-        return event.holds(_as_rows(y))
-
-    return Event(event.words, holds)
+    return Event(event.words, lambda y: event.holds(_as_rows(y)))
 
 
 def _count_final_events(
@@ -507,7 +468,7 @@ def _count_final_events(
         first_chunk.setdefault(value, releases)
         return releases
 
-    counted = count_events(candidates, draw, trials, TUNING.noise_chunk, target.name)
+    counted = counting.count_events(candidates, draw, trials, TUNING.noise_chunk, target.name)
     return [_certify(candidate, plan, plan.final_error, first_chunk) for candidate in counted]
 
 

@@ -15,34 +15,19 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import OUTPUTS, Event, EventCount, ignore_progress
+from dpnoise.auditing import counting
+from dpnoise.auditing.attacks.base import OUTPUTS, Event, EventCount, no_progress
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.calls import affordable_budget
-from dpnoise.auditing.counting import (
-    FALSE_ALARM_RATE,
-    LEARNED,
-    Candidate,
-    ceiling,
-    certify,
-    check_independent,
-    count_events,
-    draw_ahead,
-    most_trials,
-    needed_trials,
-)
+from dpnoise.auditing.counting import FALSE_ALARM_RATE, LEARNED, Candidate
+from dpnoise.auditing.learned import expected_bounds
 from dpnoise.auditing.learned.events import (
     deduplicate_rows,
     has_many_duplicates,
     propose_events,
     tune_thresholds,
 )
-from dpnoise.auditing.learned.expected_bounds import (
-    Proposal,
-    Score,
-    best_proposals,
-    evaluate,
-    recompute_expected_bounds,
-)
+from dpnoise.auditing.learned.expected_bounds import Proposal, Score
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.options import AuditOptions, Progress, Watch
 from dpnoise.auditing.outputs import OutputSource, describe_data
@@ -67,7 +52,7 @@ _METHOD: Final = (
     "{final:,} fresh releases of each data set{coin}. That number was set before drawing them. "
     "Limits are exact (Clopper and Pearson). The audit's failure probability is split over the "
     "counted events and the limits of each. Releases were tested for independence, with a false "
-    "alarm probability of {error:g} for each test, and then assumed independent."
+    f"alarm probability of {FALSE_ALARM_RATE:g} for each test, and then assumed independent."
 )
 
 
@@ -143,10 +128,8 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
         `dpnoise.auditing.targets.MECHANISMS`, such as "opendp.noisy_max"; or a command as a list
         of strings, which reads one line of JSON, {"data": ..., "n": ...}, and writes n lines. An
         output is a number, a text, None, or a tuple, list or array of these.
-    epsilon
-        The epsilon that the target claims. It is refuted if the certified bound is larger.
-    delta
-        The delta that the target claims with it; 0 for pure differential privacy.
+    epsilon, delta
+        The claim of the target. It is refuted if the certified bound is larger.
     sensitivity
         The most by which each answer of neighbours="vector" changes.
     neighbours
@@ -158,37 +141,12 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
         Give invented rows, because reports show numbers from them.
     size
         The number of answers in a "vector".
-    mu
-        The claim in place of epsilon: mu of Gaussian differential privacy.
-    rho
-        The claim in place of epsilon: rho of zero-concentrated differential privacy.
-    curve
-        Compare the target with the whole privacy curve of Gaussian noise that has this epsilon at
-        this delta. The certified bound is then the mu of Gaussian differential privacy.
-    one_by_one
-        Ask for one output per call, for targets whose outputs of one call depend on each other.
     boosting
         Learn events by gradient boosted trees as well; needs the extra `learning`.
     budget
-        The number of releases to ask for; at least 1,000. The default is 2 million, or
-        less for a slow target. If the claim needs more releases, the default grows by up to a
-        factor of 16, while drawing takes at most two minutes.
-    confidence
-        The probability that no certified bound of the report is too large.
-    time_limit
-        The most seconds that one call of the target may take.
-    seed
-        The seed of the auditor's random choices, which the target must not know. With a seed and a
-        budget, the same releases give the same report; the noise of the target is not seeded.
-    progress
-        Called with the completed fraction, and with a text about the current step.
-    watch
-        Called with the findings so far, whenever there are new ones.
-
-    Returns
-    -------
-    Report
-        The findings, the certified bound and the verdict; `print(report)` shows them.
+        As for `audit_noise`, but the default is 2 million.
+    mu, rho, curve, one_by_one, confidence, time_limit, seed, progress, watch
+        As for `audit_noise`.
 
     Examples
     --------
@@ -207,7 +165,7 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
         epsilon=epsilon, delta=delta, sensitivity=sensitivity, mu=mu, rho=rho, curve=curve,
         neighbours=neighbours, data=data, size=size, one_by_one=one_by_one, boosting=boosting,
         budget=budget, confidence=confidence, time_limit=time_limit, seed=seed,
-        progress=progress or ignore_progress, watch=watch or ignore_progress,
+        progress=progress or no_progress, watch=watch or no_progress,
     )  # fmt: skip
     return _audit(target, options)
 
@@ -224,30 +182,12 @@ def _audit(target: object, options: AuditOptions) -> Report:
     findings, ceiling_of_count = _count_final_events(source, chosen.candidates, final, options)
     options.watch(findings)
     options.progress(1.0, "done")
-    method = _METHOD.format(
-        pairs=len(pairs),
-        sizes=sizes,
-        chosen=chosen,
-        counted=len(chosen.candidates),
-        final=final,
-        coin=_COIN if options.claim.is_ratio else "",
-        error=FALSE_ALARM_RATE,
-    )
+    shown, coin = [_describe_pair(pair) for pair in pairs], _COIN if options.claim.is_ratio else ""
+    numbers = {"pairs": len(pairs), "counted": len(chosen.candidates), "final": final}
+    method = _METHOD.format(sizes=sizes, chosen=chosen, coin=coin, **numbers)
+    results = {"method": method, "ceiling": ceiling_of_count, "releases": source.drawn}
     return options.report(
-        target,
-        source.name,
-        package,
-        started,
-        noise="",
-        scale=0.0,
-        sensitivity=1.0,
-        findings=findings,
-        observations=[],
-        skipped={},
-        pairs=[_describe_pair(pair) for pair in pairs],
-        method=method,
-        ceiling=ceiling_of_count,
-        releases=source.drawn,
+        target, source.name, package, started, findings=findings, pairs=shown, **results
     )
 
 
@@ -258,12 +198,10 @@ def _resolve(target: object, options: AuditOptions) -> tuple[OutputSource, list[
         pairs = list(named.neighbours)
     else:
         pairs = neighbours_of(options.neighbours, options.size, options.sensitivity, options.data)
+    mechanism = target if named is None else named.build(options.epsilon, options.delta)
+    name, package = (None, None) if named is None else (named.name, named.package)
     limit, one_by_one = options.time_limit, options.one_by_one
-    if named is None:
-        return OutputSource(target, limit, one_by_one=one_by_one), pairs, None
-    mechanism = named.build(options.epsilon, options.delta)
-    source = OutputSource(mechanism, limit, one_by_one=one_by_one, name=named.name)
-    return source, pairs, named.package
+    return OutputSource(mechanism, limit, one_by_one=one_by_one, name=name), pairs, package
 
 
 def _plan_sizes(
@@ -274,9 +212,8 @@ def _plan_sizes(
     progress(0.0, "drawing the first outputs")
     source.prepare([data for pair in pairs for data in pair])
     first = source.rows(pairs[0][0], min(TUNING.first_look_outputs, total // 100))
-    return Sizes.of(
-        total - len(first), len(pairs), data_sets, many_duplicates=has_many_duplicates(first)
-    )
+    many_duplicates = has_many_duplicates(first)
+    return Sizes.of(total - len(first), len(pairs), data_sets, many_duplicates=many_duplicates)
 
 
 @dataclass(frozen=True)
@@ -293,32 +230,24 @@ def _choose_events(
     source: OutputSource, pairs: Sequence[Pair], sizes: Sizes, options: AuditOptions
 ) -> _ChosenEvents:
     """Screen pairs, learn events for the best, and compare these in a pilot."""
-    estimator = BoundEstimator(
-        options.claim, sizes.final, 1 - options.confidence, TUNING.chance_trials_of_many
-    )
+    error, chance = 1 - options.confidence, TUNING.chance_trials_of_many
+    estimator = BoundEstimator(options.claim, sizes.final, error, chance)
     best_pairs = _screen_pairs(source, pairs, sizes, estimator, options.progress)
     learned = _learn_scores(source, best_pairs, sizes.learning // 2, estimator, options)
     options.progress(0.4, "comparing the best events")
     clock = time.perf_counter()
-    # Without a comparison to follow, the thresholds chosen here are final: so be more cautious.
-    chosen_by = (
-        estimator if sizes.comparing else replace(estimator, caution=TUNING.discount_of_best)
-    )
-    best, counts, trials = _run_pilot(source, learned, sizes, chosen_by)
+    if not sizes.comparing:
+        # Without a comparison to follow, the thresholds chosen here are final: so be cautious.
+        estimator = replace(estimator, caution=TUNING.discount_of_best)
+    best, counts, trials = _run_pilot(source, learned, sizes, estimator)
     events = [(proposal.event, pair[::-1] if proposal.swapped else pair) for proposal, pair in best]
     if not events:
         events, counts = [(_CONSTANT, pairs[0])], np.zeros((1, 2))
-    candidates = [
-        Candidate(
-            LEARNED,
-            OUTPUTS,
-            event,
-            pair,
-            shown=_describe_pair(pair),
-            counts=(EventCount(hits0, trials), EventCount(hits1, trials)),
-        )
-        for (event, pair), (hits0, hits1) in zip(events, counts.astype(int).tolist(), strict=True)
-    ]
+    candidates = []
+    for (event, pair), hits in zip(events, counts.astype(int).tolist(), strict=True):
+        at0, at1 = (EventCount(h, trials) for h in hits)
+        shown = _describe_pair(pair)
+        candidates.append(Candidate(LEARNED, OUTPUTS, event, pair, shown, (at0, at1)))
     seconds_each = (time.perf_counter() - clock) / (2 * (sizes.tuning + sizes.comparing))
     return _ChosenEvents(candidates, seconds_each, len(best_pairs), len(learned))
 
@@ -337,8 +266,8 @@ def _final_trials(
     if budget is not None:
         return final
     estimator = BoundEstimator(options.claim, sizes.final, 1 - options.confidence)
-    most = most_trials(final, chosen.seconds_each, TUNING.mechanism_growth_seconds)
-    return needed_trials(estimator, chosen.candidates, final, most)
+    in_time = TUNING.mechanism_growth_seconds / max(2 * chosen.seconds_each, 1e-9)
+    return counting.needed_trials(estimator, chosen.candidates, final, in_time)
 
 
 def _count_final_events(
@@ -348,16 +277,14 @@ def _count_final_events(
     options.progress(0.5, f"counting {len(candidates)} events in {2 * final:,} releases")
     claim, tossed, error = options.claim, options.claim.is_ratio, 1 - options.confidence
     source.encoder.close()
-    counted = count_events(
+    counted = counting.count_events(
         candidates, source.rows, final, source.chunk, source.name, tossed=tossed, seed=options.seed
     )
     shares = TUNING.event_error_shares if len(candidates) > 1 else (1.0,)
-    findings = [
-        certify(candidate, options, error * share, tossed=tossed)
-        for candidate, share in zip(counted, shares, strict=True)
-    ]
+    pairs = zip(counted, shares, strict=True)
+    findings = [counting.certify(c, options, error * share, tossed=tossed) for c, share in pairs]
     trials = max(count.trials for candidate in counted for count in candidate.counts)
-    most = ceiling(claim, trials, error * shares[0], tossed=tossed)
+    most = counting.ceiling(claim, trials, error * shares[0], tossed=tossed)
     return sorted(findings, key=lambda finding: -finding.certified), most
 
 
@@ -392,12 +319,12 @@ def _screen_pairs(
                 best.setdefault(id(proposal.score), proposal)
         return [(proposal, pair) for proposal in [*best.values()][: TUNING.screening_events]]
 
-    learned = list(chain.from_iterable(map_in_threads(learn_quickly, pairs)))
+    learned = _map_in_threads(learn_quickly, pairs)
     if not learned:
         return list(pairs[: TUNING.pairs_learned])
     n = sizes.screening - train
     counts = _tally_events(source, learned, n)
-    bounds = recompute_expected_bounds([event for event, _ in learned], counts, n, estimator)
+    bounds = expected_bounds.reestimate([event for event, _ in learned], counts, n, estimator)
     best = {id(pair): -np.inf for pair in pairs}
     for bound, (_, pair) in zip(bounds.tolist(), learned, strict=True):
         best[id(pair)] = max(best[id(pair)], bound)
@@ -419,19 +346,19 @@ def _learn_scores(
     seen = []
     options.progress(0.2, "learning events")
     data_sets = [data for pair in pairs for data in pair]
-    drawn = draw_ahead(source.rows, [(data, half) for data in data_sets for _ in range(2)])
+    drawn = counting.draw_ahead(source.rows, [(data, half) for data in data_sets for _ in range(2)])
     for data, before, after in zip(data_sets, drawn, drawn, strict=True):
-        check_independent(f"{source.name}({describe_data(data)}, {half})", before, after)
+        counting.check_independent(f"{source.name}({describe_data(data)}, {half})", before, after)
         seen.append(np.concatenate([before, after]))
 
     def learn(i: int) -> list[tuple[Score, Pair]]:
         events = propose_events(
             seen[2 * i], seen[2 * i + 1], names, estimator, text=text, tree_seed=tree_seed
         )
-        best = [event.score for event in best_proposals(events, TUNING.scores_compared)]
-        return [(score, pairs[i]) for score in {id(score): score for score in best}.values()]
+        best = expected_bounds.best_proposals(events, TUNING.scores_compared)
+        return [(score, pairs[i]) for score in {id(p.score): p.score for p in best}.values()]
 
-    return list(chain.from_iterable(map_in_threads(learn, range(len(pairs)))))
+    return _map_in_threads(learn, range(len(pairs)))
 
 
 def _run_pilot(
@@ -449,14 +376,11 @@ def _run_pilot(
 
     def tune_pair(pair: Pair) -> list[tuple[Proposal, Pair]]:
         rows0, rows1 = (releases[id(data)] for data in pair)
-        scores_of_pair = [score for score, other in learned if other is pair]
-        return [
-            (proposal, pair)
-            for proposal in tune_thresholds(scores_of_pair, rows0, rows1, estimator)
-        ]
+        scores = [score for score, other in learned if other is pair]
+        return [(event, pair) for event in tune_thresholds(scores, rows0, rows1, estimator)]
 
     pairs = list({id(pair): pair for _, pair in learned}.values())
-    tuned = list(chain.from_iterable(map_in_threads(tune_pair, pairs)))
+    tuned = _map_in_threads(tune_pair, pairs)
     tuned.sort(key=lambda item: -item[0].expected_bound)
     if sizes.comparing and tuned:
         return _compare_events(source, tuned, sizes, estimator)
@@ -483,14 +407,11 @@ def _compare_events(
     most_cautious = replace(estimator, caution=TUNING.discount_of_safest)
     events = [event for event, _ in proposed]
     first_counts = np.array([event.hits for event in events])
-    low = recompute_expected_bounds(events, first_counts, sizes.tuning, cautious)
+    low = expected_bounds.reestimate(events, first_counts, sizes.tuning, cautious)
     order = _order_by_turns(low, np.array([event.expected_bound for event in events]))
     left = [proposed[i] for i in _drop_equal_events(order, proposed, first_counts)]
-    counts, trials, planned = (
-        np.zeros((len(left), 2)),
-        0,
-        sizes.comparing * len(_distinct_data_sets(left)),
-    )
+    counts, trials = np.zeros((len(left), 2)), 0
+    planned = sizes.comparing * len(_distinct_data_sets(left))
     for most, fraction in TUNING.comparison_rounds:
         left, counts = left[:most], counts[:most]
         # The remaining data sets share the releases that were planned for dropped ones.
@@ -498,29 +419,23 @@ def _compare_events(
         counts, trials = counts + _tally_events(source, left, fresh), trials + fresh
         events = [event for event, _ in left]
         all_counts = counts + [event.hits for event in events]
-        high = recompute_expected_bounds(events, all_counts, trials + sizes.tuning, optimistic)
-        low = recompute_expected_bounds(events, counts, trials, cautious)
+        high = expected_bounds.reestimate(events, all_counts, trials + sizes.tuning, optimistic)
+        low = expected_bounds.reestimate(events, counts, trials, cautious)
         rivals = [i for i in _order_by_turns(low, high) if high[i] >= low.max()]
-        safest = _safest_events(
-            recompute_expected_bounds(events, counts, trials, most_cautious), left
-        )
-        order = _drop_equal_events([rivals[0], *safest, *rivals[1:]], left, counts)
+        lowest = expected_bounds.reestimate(events, counts, trials, most_cautious)
+        safest: dict[int, int] = {}  # For each pair, the event with the largest of these bounds.
+        for i in np.argsort(-lowest, kind="stable").tolist():
+            safest.setdefault(id(left[i][1]), i)
+        kept = [rivals[0], *safest.values()]
+        order = _drop_equal_events([*kept, *rivals[1:]], left, counts)
         left, counts = [left[i] for i in order], counts[order]
-        if set(order) <= {rivals[0], *safest}:
+        if set(order) <= set(kept):
             break
     of_best_pair = [i for i, (_, pair) in enumerate(left) if pair is left[0][1]]
     events = [left[i][0] for i in of_best_pair]
-    lowest = recompute_expected_bounds(events, counts[of_best_pair], trials, most_cautious)
+    lowest = expected_bounds.reestimate(events, counts[of_best_pair], trials, most_cautious)
     chosen = list(dict.fromkeys([0, of_best_pair[int(lowest.argmax())]]))
     return [left[i] for i in chosen], counts[chosen], trials
-
-
-def _safest_events(bounds: Floats, proposed: Sequence[tuple[Proposal, Pair]]) -> list[int]:
-    """Return the index of the event with the largest expected bound, for each pair."""
-    best: dict[int, int] = {}
-    for i in np.argsort(-bounds, kind="stable").tolist():
-        best.setdefault(id(proposed[i][1]), i)
-    return list(best.values())
 
 
 def _order_by_turns(low: Floats, high: Floats) -> list[int]:
@@ -536,9 +451,8 @@ def _drop_equal_events(
     kept: list[int] = []
     for i in order:
         event, pair = proposed[i]
-        rivals = [
-            k for k in kept if proposed[k][1] is pair and proposed[k][0].swapped == event.swapped
-        ]
+        same_pair = [k for k in kept if proposed[k][1] is pair]
+        rivals = [k for k in same_pair if proposed[k][0].swapped == event.swapped]
         near = np.abs(counts[rivals] - counts[i]) <= TUNING.equal_counts * counts[rivals]
         if not (near & (counts[rivals] >= TUNING.least_equal_count)).all(axis=1).any():
             kept.append(i)
@@ -554,10 +468,11 @@ def _tally_events(
     for data in _distinct_data_sets(proposed):
         of_data = [(i, side) for i, side in sides if proposed[i][1][side] is data]
         sizes = [source.chunk] * (n // source.chunk) + [n % source.chunk] * (n % source.chunk > 0)
-        for rows in draw_ahead(source.rows, [(data, size) for size in sizes]):
+        for rows in counting.draw_ahead(source.rows, [(data, size) for size in sizes]):
             distinct, (repeats,), _ = deduplicate_rows(rows)
             scores = {id(proposed[i][0].score): proposed[i][0].score for i, _ in of_data}
-            values = dict(zip(scores, evaluate(list(scores.values()), distinct), strict=True))
+            totals = expected_bounds.evaluate(list(scores.values()), distinct)
+            values = dict(zip(scores, totals, strict=True))
             for i, side in of_data:
                 event = proposed[i][0]
                 happened = event.holds(values[id(event.score)])
@@ -569,10 +484,12 @@ def _distinct_data_sets(learned: Sequence[tuple[object, Pair]]) -> list[Data]:
     return list({id(data): data for _, pair in learned for data in pair}.values())
 
 
-def map_in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """Apply a function to items in one thread per core.
+def _map_in_threads(
+    function: Callable[[_Item], list[_Result]], items: Iterable[_Item]
+) -> list[_Result]:
+    """Concatenate the lists that a function returns for items, in one thread per core.
 
     NumPy, which takes most of the time, releases the GIL.
     """
     with ThreadPoolExecutor(cores()) as pool:
-        return list(pool.map(function, items))
+        return list(chain.from_iterable(pool.map(function, items)))

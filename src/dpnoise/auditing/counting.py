@@ -63,10 +63,7 @@ class Candidate:
     event: Event
     data: Pair
     shown: tuple[float | str, float | str]  # The data sets as a report shows them.
-    counts: tuple[EventCount, EventCount] = (
-        EventCount(0, 0),
-        EventCount(0, 0),
-    )  # At the two data sets.
+    counts: tuple[EventCount, EventCount] = (EventCount(0, 0),) * 2  # At the two data sets.
     finder: Attack | None = None  # The attack that may choose its event again.
 
     def count_in(self, releases: Mapping[Data, Releases]) -> "Candidate":
@@ -101,34 +98,26 @@ def count_events(
     heads = int(np.random.default_rng(seed).binomial(2 * trials, 0.5)) if tossed else trials
     per_event = max(candidate.event.releases for candidate in candidates)
     calls = _plan_calls(heads, 2 * trials - heads, chunk, per_event)
-    counts = [_Counts() for _ in candidates]
+    # Of each event at either data set: its counts in each call, and the flags of its first trials.
+    counts: list[tuple[list[EventCount], ...]] = [([], []) for _ in candidates]
+    tested: list[tuple[list[Flags], ...]] = [([], []) for _ in candidates]
     drawn = draw_ahead(draw, [(first[side], m) for side, m in calls])
     for (side, _), releases in zip(calls, drawn, strict=True):
-        for candidate, seen in zip(candidates, counts, strict=True):
-            seen.add(side, event_flags(candidate.event, releases, last=len(candidates) == 1))
-    for side in (0, 1):
-        for seen in counts:
-            check_flags(name, np.concatenate(seen.tested_flags[side]))
-            check_calls(name, [(call.hits, call.trials) for call in seen.calls[side]])
+        for candidate, seen, kept in zip(candidates, counts, tested, strict=True):
+            flags = event_flags(candidate.event, releases, last=len(candidates) == 1)
+            seen[side].append(EventCount(int(np.count_nonzero(flags)), len(flags)))
+            if sum(map(len, kept[side])) < TUNING.independence_trials:
+                kept[side].append(flags)
     counted = []
-    for candidate, seen in zip(candidates, counts, strict=True):
-        at0, at1 = (sum(calls, EventCount(0, 0)) for calls in seen.calls)
+    for candidate, seen, kept in zip(candidates, counts, tested, strict=True):
+        for side in (0, 1):
+            flags = np.concatenate(kept[side])[: TUNING.independence_trials]
+            _check_distances(name, [flags], _DISTANCES, FALSE_ALARM_RATE)
+            check_calls(name, [(call.hits, call.trials) for call in seen[side]])
+        at0, at1 = (sum(of_side, EventCount(0, 0)) for of_side in seen)
         swapped = candidate.data[0] is not first[0]
         counted.append(replace(candidate, counts=(at1, at0) if swapped else (at0, at1)))
     return counted
-
-
-class _Counts:
-    """Counts of an event in each call for either data set, and the flags of its first trials."""
-
-    def __init__(self) -> None:
-        self.calls: tuple[list[EventCount], ...] = ([], [])
-        self.tested_flags: tuple[list[Flags], ...] = ([], [])
-
-    def add(self, side: int, flags: Flags) -> None:
-        self.calls[side].append(EventCount(int(np.count_nonzero(flags)), len(flags)))
-        if sum(map(len, self.tested_flags[side])) < TUNING.independence_trials:
-            self.tested_flags[side].append(flags)
 
 
 def _plan_calls(n0: int, n1: int, chunk: int, min_size: int) -> list[tuple[int, int]]:
@@ -203,14 +192,16 @@ def ceiling(claim: Claim, trials: int, error: float, *, tossed: bool = False) ->
 
 
 def needed_trials(
-    estimator: BoundEstimator, candidates: Sequence[Candidate], trials: int, most: int
+    estimator: BoundEstimator, candidates: Sequence[Candidate], trials: int, limit: float
 ) -> int:
     """Return the number of trials to refute the claim: `trials`, or more if these may help.
 
-    Trials are doubled until a cautious estimate of the best event's bound exceeds the claim. If
-    `most` does not suffice, it is used where an optimistic estimate says that it may help.
-    Otherwise the plan stays, unless no event at all could exceed the claim with it.
+    Trials are doubled, up to `limit`, until a cautious estimate of the best event's bound exceeds
+    the claim. If the most trials do not suffice, they are used where an optimistic estimate says
+    that they may help. Otherwise the plan stays, unless no event at all could exceed the claim with
+    it.
     """
+    most = max(trials, min(TUNING.budget_growth * trials, int(limit)))
 
     def expected_bound(trials: int, caution: float) -> float:
         guess = replace(estimator, trials=trials, caution=caution)
@@ -224,12 +215,6 @@ def needed_trials(
     while enough < most and ceiling(claim, enough, estimator.error) <= claim.value:
         enough = min(most, 2 * enough)
     return enough
-
-
-def most_trials(trials: int, seconds_each: float, seconds: float) -> int:
-    """Return the most trials of each data set that a grown budget may take."""
-    by_time = int(seconds / max(2 * seconds_each, 1e-9))
-    return max(trials, min(TUNING.budget_growth * trials, by_time))
 
 
 def check_independent(
@@ -251,16 +236,8 @@ def check_independent(
     # Releases with the same index in two calls are n apart.
     _check_distances(call, map(np.concatenate, hashed[:2]), [n], error / 3)
     for flags in hashed:
-        check_calls(
-            call,
-            [(int(bits_of_call.sum()), n) for bits_of_call in flags],
-            error / (3 * len(hashed)),
-        )
-
-
-def check_flags(call: str, flags: Flags, error: float = FALSE_ALARM_RATE) -> None:
-    """Raise DependentError if the trials of one event depend on each other."""
-    _check_distances(call, [flags[: TUNING.independence_trials]], _DISTANCES, error)
+        counts = [(int(bits_of_call.sum()), n) for bits_of_call in flags]
+        check_calls(call, counts, error / (3 * len(hashed)))
 
 
 def check_calls(
@@ -334,13 +311,10 @@ def _rules(before: Floats) -> list[Callable[[Floats], Flags]]:
     median = _median(before[:, column])
     deviation = _median(np.abs(before[:, column] - median))
 
-    def is_above_median(rows: Floats) -> Flags:
-        return np.asarray(rows[:, column] > median)
-
-    def is_far_from_median(rows: Floats) -> Flags:
-        return np.asarray(np.abs(rows[:, column] - median) > deviation)
-
-    return [is_above_median, is_far_from_median]
+    return [
+        lambda rows: np.asarray(rows[:, column] > median),
+        lambda rows: np.asarray(np.abs(rows[:, column] - median) > deviation),
+    ]
 
 
 def _median(x: Floats) -> float:

@@ -61,26 +61,19 @@ def neighbours_of(neighbours: object, size: int, sensitivity: float, data: Data)
             return row_pairs(data)
         reject("neighbours", neighbours, "be 'vector', 'rows', or a list of pairs of data sets")
     if not isinstance(neighbours, Iterable):
-        kind = type(neighbours).__name__
-        raise ArgumentTypeError(
-            f"neighbours must be 'vector', 'rows', or a list of pairs: [(a, b)], got {kind}."
-        )
-    pairs = [_check_pair(pair) for pair in neighbours]
+        accepted = "'vector', 'rows', or a list of pairs: [(a, b)]"
+        raise ArgumentTypeError(f"neighbours must be {accepted}, got {type(neighbours).__name__}.")
+    pairs = list(neighbours)
+    for pair in pairs:
+        # A tuple, because two lists may as well be one pair of data sets.
+        if not isinstance(pair, tuple) or len(pair) != 2:  # noqa: PLR2004 - a pair
+            rule = "be a list of tuples, each a pair of data sets, as in neighbours=[(a, b)]"
+            raise ArgumentTypeError(f"neighbours must {rule}.")
+        if _are_equal(*pair):
+            raise ArgumentError("The two data sets of each of neighbours must differ.")
     if not pairs:
         raise ArgumentError("neighbours must have at least one pair of data sets.")
     return pairs
-
-
-def _check_pair(pair: object) -> Pair:
-    # A tuple, because two lists may as well be one pair of data sets.
-    if not isinstance(pair, tuple) or len(pair) != 2:  # noqa: PLR2004 - a pair
-        raise ArgumentTypeError(
-            "neighbours must be a list of tuples, each a pair of data sets, as in "
-            "neighbours=[(a, b)]."
-        )
-    if _are_equal(*pair):
-        raise ArgumentError("The two data sets of each of neighbours must differ.")
-    return pair
 
 
 def _are_equal(first: Data, second: Data) -> bool:
@@ -144,12 +137,11 @@ def _row_getter(data: Data) -> Callable[[list[int]], Data]:
 def pairs_of_values(
     sensitivity: float, dtype: np.dtype, *, only_multiples: bool = False
 ) -> list[ValuePair]:
-    """Return the default pairs of values, as numbers of the format that the target releases.
+    """Return the default pairs of values, or those that are multiples of the sensitivity.
 
-    A target may round its value to that format before it adds noise. Rounding would change the
-    distance of a pair, so values that the format represents exactly are taken. A pair that the
-    format cannot represent is left out. With `only_multiples`, only multiples of the
-    sensitivity are taken.
+    A target may round its value to the format that it releases, before it adds noise. Rounding
+    would change the distance of a pair, so the values are numbers of that format. A pair that the
+    format cannot represent is left out.
 
     >>> pairs_of_values(0.5, np.dtype(np.float64))[:6]
     [(0.0, 0.5), (0.5, 1.0), (3.5, 4.0), (21.0, 21.5), (-0.5, 0.0), (500.0, 500.5)]
@@ -216,23 +208,21 @@ def check_pairs(pairs: object, sensitivity: float) -> list[ValuePair]:
     """
     if not isinstance(pairs, Iterable) or isinstance(pairs, str):
         raise ArgumentTypeError("pairs must be 'whole' or a list of pairs: [(0.5, 1.5)].")
-    checked = [_check_value_pair(pair, sensitivity) for pair in pairs]
+    checked: list[ValuePair] = []
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(map(is_real, pair)):  # noqa: PLR2004 - a pair
+            raise ArgumentTypeError("pairs must be a list of pairs of numbers: [(0.5, 1.5)].")
+        value0, value1 = float(pair[0]), float(pair[1])
+        if not (math.isfinite(value0) and math.isfinite(value1)):
+            reject("pairs", pair, "be finite")
+        if value0 == value1:
+            reject("pairs", pair, "be two different values")
+        if abs(Fraction(value1) - Fraction(value0)) > Fraction(sensitivity):
+            reject("pairs", pair, f"differ by the sensitivity, {sensitivity:g}, at most")
+        checked.append((value0, value1))
     if not checked:
         raise ArgumentError("pairs must have at least one pair of values.")
     return checked
-
-
-def _check_value_pair(pair: object, sensitivity: float) -> ValuePair:
-    if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(map(is_real, pair)):  # noqa: PLR2004 - a pair
-        raise ArgumentTypeError("pairs must be a list of pairs of numbers: [(0.5, 1.5)].")
-    value0, value1 = float(pair[0]), float(pair[1])
-    if not (math.isfinite(value0) and math.isfinite(value1)):
-        reject("pairs", pair, "be finite")
-    if value0 == value1:
-        reject("pairs", pair, "be two different values")
-    if abs(Fraction(value1) - Fraction(value0)) > Fraction(sensitivity):
-        reject("pairs", pair, f"differ by the sensitivity, {sensitivity:g}, at most")
-    return value0, value1
 
 
 def _shrink_pair(value0: np.floating, value1: np.floating, sensitivity: float) -> ValuePair:

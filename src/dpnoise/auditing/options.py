@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import dpnoise.auditing.attacks
-from dpnoise.auditing.attacks.base import Attack, ignore_progress
+from dpnoise.auditing.attacks.base import Attack, no_progress
 from dpnoise.auditing.attacks.certified_bounds import EPSILON, Claim, claim_of, gaussian_claim
 from dpnoise.auditing.neighbours import ROWS, WHOLE, check_pairs
 from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
@@ -16,16 +16,8 @@ from dpnoise.auditing.report import Finding, Report, collect_versions
 from dpnoise.auditing.targets.target import installed_version
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.auditing.wording import format_value
-from dpnoise.core.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    check_flag,
-    check_integer,
-    check_positive,
-    check_probability,
-    reject,
-    unknown_name_error,
-)
+from dpnoise.core import errors
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError
 
 Progress = Callable[[float, str], object]
 Watch = Callable[[list[Finding]], object]
@@ -57,28 +49,27 @@ class AuditOptions:
     scale: float | None = None
     time_limit: float = 60.0
     seed: int | None = None
-    progress: Progress = ignore_progress
-    watch: Watch = ignore_progress
+    progress: Progress = no_progress
+    watch: Watch = no_progress
 
     def __post_init__(self) -> None:
         for flag in ("curve", "one_by_one", "boosting"):
-            check_flag(flag, getattr(self, flag))
+            errors.check_flag(flag, getattr(self, flag))
         _ = self.claim  # Raises for an invalid claim.
-        object.__setattr__(self, "sensitivity", check_positive("sensitivity", self.sensitivity))
-        check_positive("time_limit", self.time_limit)
-        if self.budget is not None:
-            check_integer("budget", self.budget, least=TUNING.least_budget)
+        object.__setattr__(
+            self, "sensitivity", errors.check_positive("sensitivity", self.sensitivity)
+        )
+        errors.check_positive("time_limit", self.time_limit)
+        for name, least in (("budget", TUNING.least_budget), ("seed", 0)):
+            if getattr(self, name) is not None:
+                errors.check_integer(name, getattr(self, name), least=least)
         if self.scale is not None:
-            check_positive("scale", self.scale)
-        if self.seed is not None:
-            check_integer("seed", self.seed, least=0)
-        check_probability("confidence", check_positive("confidence", self.confidence))
+            errors.check_positive("scale", self.scale)
+        errors.check_probability("confidence", errors.check_positive("confidence", self.confidence))
         by_rows = isinstance(self.neighbours, str) and self.neighbours == ROWS
         if self.data is not None and not by_rows:
-            raise ArgumentError(
-                "data needs {neighbours}, which adds, removes or replaces one of its rows.",
-                neighbours=ROWS,
-            )
+            needs = "data needs {neighbours}, which adds, removes or replaces one of its rows."
+            raise ArgumentError(needs, neighbours=ROWS)
         # Attacks and pairs may be iterators, which can be read only once.
         if self.attacks is not None:
             object.__setattr__(self, "attacks", _check_attacks(self.attacks))
@@ -92,9 +83,8 @@ class AuditOptions:
         if not self.curve:
             return claim
         if claim.kind != EPSILON or not self.delta:
-            raise ArgumentError(
-                "curve is for Gaussian noise that claims epsilon at a delta above 0."
-            )
+            noise = "Gaussian noise that claims epsilon at a delta above 0"
+            raise ArgumentError(f"curve is for {noise}.")
         return gaussian_claim(claim.value, self.delta)
 
     @property
@@ -136,8 +126,13 @@ class AuditOptions:
     def report(
         self, target: object, name: str, package: str | None, started: float, **results: Any
     ) -> Report:
-        """Return a report of these options and of the results of the audit."""
-        version = installed_version(package)
+        """Return a report of these options and of the results of the audit.
+
+        Without other results, it is the report of a mechanism: without noise or side-channel
+        checks.
+        """
+        version, seconds = installed_version(package), time.perf_counter() - started
+        of_mechanism = {"noise": "", "scale": 0.0, "sensitivity": 1.0, "observations": []}
         return Report(
             target=name,
             version=version,
@@ -145,10 +140,10 @@ class AuditOptions:
             claimed=self.claim.value,
             delta=self.claim.delta,
             confidence=self.confidence,
-            seconds=time.perf_counter() - started,
+            seconds=seconds,
             command=self.command(target, name),
             versions=collect_versions(package, version),
-            **results,
+            **{**of_mechanism, "skipped": {}, **results},
         )
 
 
@@ -175,26 +170,20 @@ def _shell_command(
 
 def _check_attacks(requested: Iterable[str | Attack]) -> list[Attack]:
     """Return attacks given by name or as objects, or raise for an invalid one."""
-    as_list = [requested] if isinstance(requested, str) else requested
-    attacks = [_check_attack(attack) for attack in as_list]
+    known, attacks = dpnoise.auditing.attacks.ATTACKS, []
+    for attack in [requested] if isinstance(requested, str) else requested:
+        if isinstance(attack, str) and attack in SIDE_CHANNEL_CHECKS:
+            rule = "be an attack; every audit runs this side-channel check"
+            errors.reject("attacks", attack, rule)
+        if isinstance(attack, str) and attack not in known:
+            raise errors.unknown_name_error("attack", attack, known)
+        attacks.append(known[attack]() if isinstance(attack, str) else attack)
+    for attack in attacks:
+        if not isinstance(attack, Attack):
+            raise ArgumentTypeError(f"attacks must be names or attacks, got {attack!r}.")
+        if not attack.in_audit:
+            rule = "be an attack that an audit can run: call it on a target instead"
+            errors.reject("attacks", attack.name, rule)
     if not attacks:
         raise ArgumentError("attacks must have at least one attack.")
     return attacks
-
-
-def _check_attack(requested: str | Attack) -> Attack:
-    known = dpnoise.auditing.attacks.ATTACKS
-    if isinstance(requested, str) and requested in SIDE_CHANNEL_CHECKS:
-        reject("attacks", requested, "be an attack; every audit runs this side-channel check")
-    if isinstance(requested, str) and requested not in known:
-        raise unknown_name_error("attack", requested, known)
-    attack = known[requested]() if isinstance(requested, str) else requested
-    if not isinstance(attack, Attack):
-        raise ArgumentTypeError(f"attacks must be names or attacks, got {attack!r}.")
-    if not attack.in_audit:
-        reject(
-            "attacks",
-            attack.name,
-            "be an attack that an audit can run: call it on a target instead",
-        )
-    return attack

@@ -22,13 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.auditing.calls import Pace, call_in_time
+from dpnoise.auditing.targets import target
 from dpnoise.auditing.targets.mechanisms import Data
-from dpnoise.auditing.targets.target import (
-    MECHANISM_SIGNATURE,
-    TargetError,
-    function_of,
-    run_command,
-)
+from dpnoise.auditing.targets.target import MECHANISM_SIGNATURE, TargetError
 from dpnoise.core import strict_json
 from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, short_repr
@@ -43,11 +39,8 @@ _LONGEST_DATA: Final = 60  # Characters in the description of a data set.
 _MAX_PARTS: Final = 4096  # Parts of an output that are used; further ones are ignored.
 _LARGEST: Final = 1e300  # Larger numbers and infinities are clipped to this, to keep sums finite.
 _NUMBERS: Final = "biuf"  # Kinds of NumPy's types.
-_SMALL_TYPES: Final = (
-    np.bool_,
-    np.int8,
-    np.uint8,
-)  # Types of outputs whose rows have 16 bits a part.
+_SMALL_TYPES: Final = (np.bool_, np.int8, np.uint8)  # Types with rows of 16 bits a part.
+_MUTABLE: Final = (list, tuple, dict, set, np.ndarray)
 _PLAIN_TYPES: Final = {int, float, bool, np.float64, np.int64}
 _FIRST_CODE: Final = 0.3141592653589793  # Its fraction is unlikely among real outputs.
 # The most objects that compare equal only to themselves; an abort may be such an object.
@@ -72,7 +65,7 @@ class OutputSource:
         self, mechanism: object, time_limit: float, *, one_by_one: bool, name: str | None = None
     ) -> None:
         by_command = partial(_from_command, time_limit)
-        own_name, self._call = function_of(mechanism, by_command, MECHANISM_SIGNATURE)
+        own_name, self._call = target.function_of(mechanism, by_command, MECHANISM_SIGNATURE)
         self.name = name or own_name
         self._one_by_one = one_by_one
         self._pace = Pace(time_limit)
@@ -90,14 +83,17 @@ class OutputSource:
         """Return n outputs as the mechanism returns them."""
         self.drawn += n
         if self._one_by_one and n > 1:
-            return [copy_single(self._outputs(data, 1)) for _ in range(n)]
+            # Copies, because a mechanism may overwrite its only output with the next.
+            return [copy(_to_list(self._outputs(data, 1))[0]) for _ in range(n)]
         return self._outputs(data, n)
 
     def _outputs(self, data: object, n: int) -> Outputs:
         shown = f"{self.name}({describe_data(data)}, {n})"
 
         def call_and_check() -> Outputs:
-            outputs = self._call(_copy_if_mutable(data), n)
+            # A copy of data that a mechanism could change: its next call must see the same.
+            mutable = isinstance(data, _MUTABLE) or hasattr(data, "iloc")
+            outputs = self._call(deepcopy(data) if mutable else data, n)
             sized = hasattr(outputs, "__len__") and getattr(outputs, "shape", (n,)) != ()
             if not sized or isinstance(outputs, str | bytes | dict | set | frozenset):
                 raise TargetError(f"{shown} gave a {type(outputs).__name__}, not {n} outputs.")
@@ -122,23 +118,15 @@ class OutputSource:
         return max(1, _CHUNK // self.encoder.row_bytes)
 
 
-def _copy_if_mutable(data: object) -> object:
-    """Return a copy of data that a mechanism could change: its next call must see the same."""
-    mutable = isinstance(data, list | tuple | dict | set | np.ndarray) or hasattr(data, "iloc")
-    return deepcopy(data) if mutable else data
-
-
 def _from_command(time_limit: float, command: list[str], data: object, n: int) -> list[object]:
     """Run a command that reads one line of JSON and writes n."""
     try:
         line = strict_json.dumps({"data": _to_json_types(data), "n": n}).replace("\n", "") + "\n"
     except TypeError:
-        kind = type(data).__name__
-        raise ArgumentTypeError(
-            f"A program reads data sets as JSON, which has no {kind}."
-        ) from None
+        message = f"A program reads data sets as JSON, which has no {type(data).__name__}."
+        raise ArgumentTypeError(message) from None
     call = f"{shlex.join(command)}, asked for {n} outputs,"
-    lines = run_command(command, time_limit, line, call).splitlines()
+    lines = target.run_command(command, time_limit, line, call).splitlines()
     try:
         return [json.loads(line) for line in lines]
     except ValueError:
@@ -250,10 +238,8 @@ class Encoder:
         parts = array.reshape(len(array), -1)
         width = parts.shape[1]
         if width not in self._widths:
-            expected = " or ".join(map(str, sorted(self._widths)))
-            raise TargetError(
-                f"{self._name} changed its outputs' shape: {width} parts, not {expected}."
-            )
+            widths = f"{width} parts, not {' or '.join(map(str, sorted(self._widths)))}"
+            raise TargetError(f"{self._name} changed its outputs' shape: {widths}.")
         small = array.dtype in _SMALL_TYPES and width == self._parts
         rows = _empty(len(parts), 1 + self._parts, np.int16 if small else np.float64)
         rows[:, 0] = width
@@ -304,11 +290,8 @@ class Encoder:
                 yield from self._parts_of(output[key])
         elif hasattr(output, "__array__") and not isinstance(output, str | bytes):
             yield from self._parts_of(np.asarray(output).tolist())
-        elif isinstance(output, list | tuple):
-            for part in output:
-                yield from self._parts_of(part)
-        elif isinstance(output, AbstractSet):
-            for part in sorted(output, key=repr):
+        elif isinstance(output, list | tuple | AbstractSet):
+            for part in sorted(output, key=repr) if isinstance(output, AbstractSet) else output:
                 yield from self._parts_of(part)
         else:
             yield self._code(output)
@@ -323,10 +306,8 @@ class Encoder:
         if code == new and not self._closed:
             self._identity_only += type(part).__eq__ is object.__eq__
             if self._identity_only > _MOST_OBJECTS:
-                raise TargetError(
-                    f"{self._name} gave many of {kind}, each unlike all others: "
-                    f"expected {_ACCEPTED}."
-                )
+                gave = f"{self._name} gave many of {kind}, each unlike all others"
+                raise TargetError(f"{gave}: expected {_ACCEPTED}.")
             self._codes[part] = code
             self._coded.append(part)
         return code
@@ -342,11 +323,6 @@ def _float(number: numbers.Real | Decimal) -> float:
         return float(number)
     except OverflowError:
         return float("-inf") if number < 0 else float("inf")
-
-
-def copy_single(outputs: Outputs) -> object:
-    """Return a copy of the only output: a mechanism may overwrite it with the next."""
-    return copy(_to_list(outputs)[0])
 
 
 def _to_list(outputs: Outputs) -> list[object]:

@@ -35,10 +35,10 @@ def render_audit_page(report: Data) -> str:
     at_delta = f"at delta {format_value(report['delta'])}"
     with_sensitivity = f"{at_delta} and sensitivity {format_value(report['sensitivity'])}"
     claimed, bound = report["claimed"], report["certified"]
-    kind = "broken" if report["broken"] else "calm"
+    text = f"at least {bound_text(bound, claimed)}"
     rows = [
         ChartBar("Used as if", format_value(claimed), claimed, "claim"),
-        ChartBar("Certified", f"at least {bound_text(bound, claimed)}", bound, kind, mark=claimed),
+        ChartBar("Certified", text, bound, _kind(report), mark=claimed),
     ]
     return html.render_template(
         "dpnoise.auditing/page.html",
@@ -63,16 +63,11 @@ def render_comparison(reports: Sequence[Data], not_audited: Mapping[str, str]) -
     `not_audited` maps each target without an audit to the reason.
     """
     ordered = sorted(reports, key=lambda report: report["certified"] / report["claimed"])[::-1]
-    bars = [
-        ChartBar(
-            report["target"],
-            f"{bound_text(report['certified'], report['claimed'])}, {_state(report)}",
-            report["certified"],
-            "broken" if report["broken"] else "calm",
-            mark=report["claimed"],
-        )
-        for report in ordered
-    ]
+    bars = []
+    for report in ordered:
+        bound, claimed = report["certified"], report["claimed"]
+        text, kind = f"{bound_text(bound, claimed)}, {_state(report)}", _kind(report)
+        bars.append(ChartBar(report["target"], text, bound, kind, mark=claimed))
     # Attacks rely on a library's roundings, which may depend on the machine.
     machines = {report["versions"].get("machine", "a machine not named") for report in ordered}
     return html.render_template(
@@ -103,17 +98,14 @@ def _sort_findings(findings: list[Data]) -> tuple[list[Data], list[Data]]:
 
 def _describe(report: Data, finding: Data) -> Data:
     """Format the values, the counts and the bound of a finding for the page."""
-    k = finding["releases"]
-    bound = bound_text(finding["certified"], report["claimed"])
-    return {
-        **finding,
-        "value0": format_value(finding["value0"]),
-        "value1": format_value(finding["value1"]),
-        "counted0": _format_count(finding["hits0"], finding["trials0"]),
-        "counted1": _format_count(finding["hits1"], finding["trials1"]),
-        "bound": f"at least {bound}" + ("" if k == 1 else f" for each of {k} releases"),
-        "state": _state(finding),
-    }
+    k, bound = finding["releases"], bound_text(finding["certified"], report["claimed"])
+    per_release = "" if k == 1 else f" for each of {k} releases"
+    texts = {"bound": f"at least {bound}{per_release}", "state": _state(finding)}
+    for i in (0, 1):
+        hits, trials = finding[f"hits{i}"], finding[f"trials{i}"]
+        texts[f"value{i}"] = format_value(finding[f"value{i}"])
+        texts[f"counted{i}"] = f"{hits:,} of {trials:,} ({format_percent(hits, trials)})"
+    return finding | texts
 
 
 def _describe_with_pictures(report: Data, findings: list[Data]) -> list[Data]:
@@ -125,16 +117,11 @@ def _describe_with_pictures(report: Data, findings: list[Data]) -> list[Data]:
     descriptions = []
     for finding in findings:
         description = _describe(report, finding)
-        bars = [
-            ChartBar(
-                f"At value {description[f'value{i}']}",
-                description[f"counted{i}"],
-                share,
-                f"value{i}",
-            )
-            for i in (0, 1)
-            for share in [finding[f"hits{i}"] / finding[f"trials{i}"]]
-        ]
+        bars = []
+        for i in (0, 1):
+            label, share = description[f"value{i}"], finding[f"hits{i}"] / finding[f"trials{i}"]
+            counted = description[f"counted{i}"]
+            bars.append(ChartBar(f"At value {label}", counted, share, f"value{i}"))
         description["chart"] = draw_bar_chart("How often the event happened", bars, full=1.0)
         values = frozenset({finding["value0"], finding["value1"]})
         description["bits"] = None if values in drawn else _draw_outputs(report, description)
@@ -182,8 +169,8 @@ def _state(result: Data) -> str:
     return "broken" if result["broken"] else "not broken"
 
 
-def _format_count(hits: int, trials: int) -> str:
-    return f"{hits:,} of {trials:,} ({format_percent(hits, trials)})"
+def _kind(report: Data) -> str:
+    return "broken" if report["broken"] else "calm"
 
 
 def _format_times(hits: int) -> str:

@@ -16,7 +16,6 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import combinations
 from multiprocessing.connection import Connection
 from typing import Final, TypeVar
@@ -26,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpnoise.auditing.targets.adapters import ReleaseFunction
 from dpnoise.auditing.targets.target import Releases, Target, TargetError, make_target
-from dpnoise.core.arrays import Flags, Floats
+from dpnoise.core.arrays import Flags
 from dpnoise.core.errors import DpnoiseError, check_integer
 from dpnoise.core.safe_text import escape_text, format_percent_near_limit
 
@@ -48,6 +47,7 @@ _REPEATS: Final = 3
 _SAME_START: Final = 8
 # Releases that an audit times: enough for the p-value, and a few seconds at most.
 _TIMED_RELEASES: Final = 2_000
+_WARM_UP: Final = 100  # Calls before the first that is timed.
 # Releases from which an audit recovers the state of a generator.
 _PREDICTED_RELEASES: Final = 2_000
 # Seconds: slower targets are not timed, because the check would take too long.
@@ -62,18 +62,10 @@ class ProcessError(DpnoiseError, RuntimeError):
 
 @dataclass(frozen=True)
 class Observation:
-    """The result of one side-channel check.
+    """The result of one side-channel check, and whether it found a problem.
 
-    Parameters
-    ----------
-    name
-        The check: "forked", "restarted", "timed", "phased" or "state"; "not seen" if it failed.
-    found
-        Whether the check found a problem.
-    words
-        The result in one sentence.
-    measured
-        The measurements behind it.
+    The name is "forked", "restarted", "timed", "phased" or "state"; "not seen" if the check failed.
+    `words` is the result in one sentence, and `measured` has the measurements behind it.
     """
 
     name: str
@@ -94,25 +86,14 @@ def check_forks(
     The target is called once before the fork, because some generators seed themselves at first use.
     Children that begin with the same 8 releases count as equal: a generator may reseed itself when
     its buffered bytes run out. Two children do so by chance with probability p^8, where p is the
-    probability of one equal release.
-
-    Parameters
-    ----------
-    target, value
-        The target under attack, and the value that it releases.
-    children, n
-        The number of processes to fork from the same parent, and of releases that each draws.
-    timeout_s
-        Seconds after which a child is killed: a lock held by another thread of the parent stays
-        locked in the child for ever.
+    probability of one equal release. A child is killed after `timeout_s` seconds: a lock held by
+    another thread of the parent stays locked in the child for ever.
 
     Examples
     --------
     >>> from dpnoise.auditing.targets import make_target
     >>> check_forks(make_target("numpy.laplace")).words
     'All 3 children drew the same 64 releases.'
-    >>> check_forks(make_target("dpnoise.release")).words
-    'No two of 3 children drew the same 64 releases.'
     """
     count = check_integer("children", children, least=2)
     n = check_integer("n", n, least=1)
@@ -196,20 +177,13 @@ def release_program(name: str, value: float = 0.0, n: int = 64) -> str:
 def check_restarts(program: str, *, timeout_s: float = 300.0) -> Observation:
     """Check for a fixed seed: a program that prints the same in two fresh interpreters.
 
-    Parameters
-    ----------
-    program
-        Python code that prints releases and nothing else; `program_of` writes one. It does not
-        import from the current folder (`python -P`), where anybody may have put a json.py.
-    timeout_s
-        Seconds after which an interpreter is killed.
+    The program is Python code that prints releases and nothing else; `release_program` writes one.
+    It does not import from the current folder (`python -P`), where anybody may have put a json.py.
 
     Examples
     --------
     >>> check_restarts("import random; random.seed(7); print(random.gauss(0, 1))").found
     True
-    >>> check_restarts("import random; print([random.gauss(0, 1) for _ in range(9)])").found
-    False
     """
     first, second = (_output_of(program, timeout_s) for _ in range(2))
     found = first == second
@@ -241,20 +215,20 @@ def check_timing(
     It does in samplers that count up to the noise. The test is Spearman's rank correlation of the
     time of a release with |release - value|. A busy machine can hide a dependence, but not cause
     one: its disturbances are independent of the noise. Every pairing of times and noise is then
-    equally likely, so the false-alarm rate holds for times of any kind.
-
-    Parameters
-    ----------
-    target, value
-        The target under attack, and the value that it releases, one at a time.
-    n
-        The number of timed releases.
-    clock
-        A function that returns whole nanoseconds.
+    equally likely, so the false-alarm rate holds for times of any kind. The clock returns whole
+    nanoseconds.
     """
     from scipy import stats  # noqa: PLC0415 - SciPy takes long to import
 
-    times, releases = _time_releases(target, value, check_integer("n", n, least=1000), clock)
+    check_integer("n", n, least=1000)
+    # Only numbers are kept: allocating a growing list of arrays would show in the times.
+    times, releases = np.empty(n, dtype=np.int64), np.empty(n)
+    for _ in range(_WARM_UP):
+        target.release(value, 1)
+    for i in range(n):
+        # `release` is without the checks of a target's call.
+        times[i], result = _time_call(target.release, value, clock)
+        releases[i] = np.asarray(result)[0]
     sizes = np.abs(releases - value)
     slow = times > np.quantile(times, 0.9)
     measured = {
@@ -293,40 +267,27 @@ def check_stored_noise(
     - The releases of the control do not differ like that.
 
     A busy machine can hide such a difference.
-
-    Parameters
-    ----------
-    target, value, n, clock
-        As for `check_timing`.
     """
-    measured = _compare_kinds(
-        *_time_rounds(target, value, check_integer("n", n, least=1000), clock)
-    )
-    least, control = measured["least"], measured["control"]
-    found = measured["p_value"] < FALSE_ALARM and least > PHASE >= control
+    check_integer("n", n, least=1000)
+    times, control_times, odd = _time_rounds(target, value, n, clock)
+    # The times of odd and even releases are compared in all rounds, and in each repeat.
+    odd_slower, p_value = _compare_times(times, odd)
+    parts = zip(np.array_split(times, _REPEATS), np.array_split(odd, _REPEATS), strict=True)
+    repeats = [_compare_times(*part)[0] for part in parts]
+    least = min(repeats) if odd_slower > 0.5 else 1 - max(repeats)
+    control_slower, _ = _compare_times(control_times, odd)
+    control = max(control_slower, 1 - control_slower)
+    found = p_value < FALSE_ALARM and least > PHASE >= control
     words = (
         f"Every other release {'is' if found else 'was not seen to be'} slower: the time tells the "
         f"two kinds apart in {format_percent_near_limit(least, PHASE)} of the cases in the worst "
         f"of {_REPEATS} repeats, and those of a control in "
         f"{format_percent_near_limit(control, PHASE)}."
     )
+    kinds = {"odd": times[odd], "even": times[~odd]}
+    measured = {f"{kind}_median_ns": float(np.median(of_kind)) for kind, of_kind in kinds.items()}
+    measured |= {"odd_slower": odd_slower, "p_value": p_value, "least": least, "control": control}
     return Observation("phased", found, words, measured)
-
-
-def _compare_kinds(times: Times, control: Times, odd: Flags) -> dict[str, float]:
-    """Compare the times of odd and even releases, in all rounds and in each repeat."""
-    odd_slower, p_value = _compare_times(times, odd)
-    parts = zip(np.array_split(times, _REPEATS), np.array_split(odd, _REPEATS), strict=True)
-    repeats = [_compare_times(*part)[0] for part in parts]
-    control_slower, _ = _compare_times(control, odd)
-    return {
-        "odd_median_ns": float(np.median(times[odd])),
-        "even_median_ns": float(np.median(times[~odd])),
-        "odd_slower": odd_slower,
-        "p_value": p_value,
-        "least": min(repeats) if odd_slower > 0.5 else 1 - max(repeats),
-        "control": max(control_slower, 1 - control_slower),
-    }
 
 
 def _compare_times(times: Times, odd: Flags) -> tuple[float, float]:
@@ -342,7 +303,7 @@ def _time_rounds(target: Target, value: float, n: int, clock: Clock) -> tuple[Ti
     release, control = target.release, make_target("numpy.laplace").release
     times = np.empty((n, 3), dtype=np.int64)
     coins = np.frombuffer(os.urandom(n), dtype=np.uint8) % 2
-    for _ in range(100):
+    for _ in range(_WARM_UP):
         release(value, 1)
         control(value, 1)
     for i, coin in enumerate(coins.tolist()):
@@ -350,21 +311,6 @@ def _time_rounds(target: Target, value: float, n: int, clock: Clock) -> tuple[Ti
             times[i, j], _ = _time_call(call, value, clock)
     odd = (np.cumsum(coins, dtype=np.int64) + np.arange(n)) % 2 == 1
     return times[:, 2], times[:, 1], odd
-
-
-def _time_releases(target: Target, value: float, n: int, clock: Clock) -> tuple[Times, Floats]:
-    """Time n releases, one by one, without the checks of a target's call.
-
-    The first hundred calls warm up. Only numbers are kept: allocating a growing list of arrays
-    would show in the times.
-    """
-    times, releases = np.empty(n, dtype=np.int64), np.empty(n)
-    for _ in range(100):
-        target.release(value, 1)
-    for i in range(n):
-        times[i], result = _time_call(target.release, value, clock)
-        releases[i] = np.asarray(result)[0]
-    return times, releases
 
 
 def _time_call(release: ReleaseFunction, value: float, clock: Clock) -> tuple[int, ArrayLike]:
@@ -385,36 +331,17 @@ class SideChannelCheck:
 
 
 _CHECKS: Final = (
-    SideChannelCheck(
-        "forked",
-        "generators with state, copied into each child: NumPy, random, PyDP",
-        "known since fork; measured here",
-        "numpy.laplace",
-        check_forks,
-    ),
-    SideChannelCheck(
-        "restarted",
-        "generators with a fixed seed",
-        "known since seeds; measured here",
-        "numpy.laplace",
-        lambda target: check_restarts(release_program(target.name)),
-    ),
-    SideChannelCheck(
-        "timed",
-        "samplers that count or reject: diffprivlib's discrete ones, PyDP's",
-        "Jin, McMurtry, Rubinstein and Ohrimenko 2022",
-        "diffprivlib.GaussianDiscrete",
-        check_timing,
-    ),
-    SideChannelCheck(
-        "phased",
-        "Gaussians made in pairs: random.gauss, numpy.random.RandomState.normal",
-        "Holohan and Braghin 2021, section 2.4",
-        "random.gauss",
-        check_stored_noise,
-    ),
-)
-SIDE_CHANNEL_CHECKS: Final = {check.name: check for check in _CHECKS}
+    ("forked", "generators with state, copied into each child: NumPy, random, PyDP",
+     "known since fork; measured here", "numpy.laplace", check_forks),
+    ("restarted", "generators with a fixed seed",
+     "known since seeds; measured here", "numpy.laplace",
+     lambda target: check_restarts(release_program(target.name))),
+    ("timed", "samplers that count or reject: diffprivlib's discrete ones, PyDP's",
+     "Jin, McMurtry, Rubinstein and Ohrimenko 2022", "diffprivlib.GaussianDiscrete", check_timing),
+    ("phased", "Gaussians made in pairs: random.gauss, numpy.random.RandomState.normal",
+     "Holohan and Braghin 2021, section 2.4", "random.gauss", check_stored_noise),
+)  # fmt: skip
+SIDE_CHANNEL_CHECKS: Final = {row[0]: SideChannelCheck(*row) for row in _CHECKS}
 
 
 def run_side_channel_checks(
@@ -428,23 +355,25 @@ def run_side_channel_checks(
     report, and a check that would take minutes is skipped.
     """
     if isinstance(argument, list | tuple):
-        return [_check_safely(partial(_compare_runs, target))]
-    checks: list[Callable[[], Observation]] = [
-        partial(_recover_state, limited),
-        partial(_check_time, check_timing, target, limited),
-        partial(_check_time, check_stored_noise, target, limited),
-        partial(check_forks, target, timeout_s=min(time_limit, _FORK_SECONDS)),
+        return [_check_safely(_compare_runs, target)]
+    observations = [
+        _check_safely(_recover_state, limited),
+        _check_safely(_check_time, check_timing, target, limited),
+        _check_safely(_check_time, check_stored_noise, target, limited),
+        _check_safely(check_forks, target, timeout_s=min(time_limit, _FORK_SECONDS)),
     ]
     if isinstance(argument, str):
         program = release_program(argument)
-        checks.append(partial(check_restarts, program, timeout_s=time_limit))
-    return [_check_safely(check) for check in checks]
+        observations.append(_check_safely(check_restarts, program, timeout_s=time_limit))
+    return observations
 
 
-def _check_safely(check: Callable[[], Observation]) -> Observation:
+def _check_safely(
+    check: Callable[..., Observation], *arguments: object, **options: object
+) -> Observation:
     """Run a check; if it fails, return an observation that says so."""
     try:
-        return check()
+        return check(*arguments, **options)
     except Exception as error:  # noqa: BLE001 - whatever a target raises, the report is worth more
         return Observation("not seen", found=False, words=f"{type(error).__name__}: {error}")
 
@@ -452,11 +381,11 @@ def _check_safely(check: Callable[[], Observation]) -> Observation:
 def _check_time(check: Callable[..., Observation], target: Target, limited: Target) -> Observation:
     """Run a check that times single releases, unless a release takes too long."""
     seconds = min(_seconds_per_release(limited) for _ in range(3))
-    if seconds > _SLOWEST_RELEASE:
-        n = f"{_TIMED_RELEASES:,}"
-        words = f"A release takes {1000 * seconds:.0f} ms, too long to time {n} of them."
-        return Observation("not seen", found=False, words=words)
-    return check(target, n=_TIMED_RELEASES)
+    n = _TIMED_RELEASES
+    if seconds <= _SLOWEST_RELEASE:
+        return check(target, n=n)
+    words = f"A release takes {1000 * seconds:.0f} ms, too long to time {n:,} of them."
+    return Observation("not seen", found=False, words=words)
 
 
 def _seconds_per_release(target: Target) -> float:
@@ -471,14 +400,13 @@ def _recover_state(target: Target) -> Observation:
         MersenneTwister,
     )
 
-    outcome = MersenneTwister()(target, n=_PREDICTED_RELEASES, placebo=False)
+    n = _PREDICTED_RELEASES
+    outcome = MersenneTwister()(target, n=n, placebo=False)
     found = outcome.at0.hits == outcome.at0.trials and outcome.at1.hits == 0
-    words = (
-        f"The generator's state was recovered from {_PREDICTED_RELEASES:,} releases of a known "
-        f"value, and all of the next {outcome.at0.trials:,} releases were predicted."
-        if found
-        else "No state of a Mersenne Twister was recovered."
-    )
+    words = "No state of a Mersenne Twister was recovered."
+    if found:
+        words = f"The generator's state was recovered from {n:,} releases of a known value"
+        words += f", and all of the next {outcome.at0.trials:,} releases were predicted."
     return Observation("state", found, words)
 
 

@@ -12,18 +12,14 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from dpnoise.auditing import page
+from dpnoise.auditing import page, wording
 from dpnoise.auditing.processes import Observation
-from dpnoise.auditing.wording import (
-    bound_text,
-    curve_words,
-    format_duration,
-    format_value,
-    used_as_if,
-)
+from dpnoise.auditing.wording import bound_text, curve_words, format_value, used_as_if
 from dpnoise.core import machine, strict_json
 from dpnoise.core.errors import ArgumentError, DpnoiseError
 from dpnoise.core.safe_text import escape_text
+
+FilePath = str | PathLike[str]
 
 FORMAT: Final = 2
 _CURVE_POINTS: Final = 41  # Points of a certified curve.
@@ -40,10 +36,8 @@ class Finding:
 
     Parameters
     ----------
-    attack, access
-        The attack's name, and what it knows: outputs, outputs and scale, or source.
-    event
-        The event in plain words, of a release y.
+    attack, access, event
+        The attack's name, what it knows, and the event in plain words, of a release y.
     value0, value1
         The two values, which differ by the sensitivity at most, or descriptions of two data sets.
     releases
@@ -53,14 +47,12 @@ class Finding:
     low, high
         The limits that these counts prove: the event's probability is at least `low` at value0 and
         at most `high` at value1.
-    certified
-        The lower bound on the claimed parameter: epsilon, mu or rho.
+    certified, broken
+        The lower bound on the claimed parameter, and whether it exceeds the claim.
     epsilon_lower
         The certified lower bound on epsilon at the report's delta.
     confidence
         The probability that all findings of the report hold together.
-    broken
-        Whether the certified bound exceeds the claim.
     evidence
         Data for a picture: "exponents" of the last set bit, and their counts "at0" and "at1".
     """
@@ -114,18 +106,12 @@ class Report:
         The results of the side-channel checks: forks, restarts, time.
     skipped
         Attacks that could not be run, with the reason.
-    pairs
-        The pairs of values, or descriptions of the pairs of data sets.
-    method
-        How the bound was computed, in words.
-    ceiling
-        The largest bound that this many releases could have certified.
-    releases
-        The number of releases on which events were chosen and counted.
-    seconds
-        The time that the audit took.
-    command
-        The command that runs the audit again.
+    pairs, method
+        The pairs of values or data sets, and how the bound was computed, in words.
+    releases, ceiling
+        The number of releases, and the largest bound that they could have certified.
+    seconds, command
+        The time that the audit took, and the command that runs it again.
     versions
         The versions of Python, dpnoise, NumPy and the audited package, and the machine.
     """
@@ -204,17 +190,14 @@ class Report:
     def __str__(self) -> str:
         """Return the verdict, the findings and the method, in a few lines."""
         used = used_as_if(self.kind, self.claimed, self.delta)
+        findings = [finding.words(f"{self.kind} >=", self.claimed) for finding in self.findings]
         lines = [f"{f'{self.target} {self.version}'.rstrip()}, {used}", self.verdict]
-        lines += [
-            f"  {finding.words(f'{self.kind} >=', self.claimed)}" for finding in self.findings
-        ]
+        lines += [f"  {words}" for words in findings]
         lines += [f"certified curve: {words}" for words in [curve_words(self.curve)] if words]
-        lines.append(
-            f"confidence {self.confidence:g}, {self.releases:,} releases, of which nothing above "
-            f"{self.kind} {bound_text(self.ceiling)} can be certified; "
-            f"{format_duration(self.seconds)}"
-        )
-        lines.append(f"again: {self.command}")
+        certifiable = f"nothing above {self.kind} {bound_text(self.ceiling)} can be certified"
+        counted = f"confidence {self.confidence:g}, {self.releases:,} releases"
+        duration = wording.format_duration(self.seconds)
+        lines += [f"{counted}, of which {certifiable}; {duration}", f"again: {self.command}"]
         return "\n".join(map(escape_text, lines))
 
     def raise_if_broken(self) -> None:
@@ -229,7 +212,7 @@ class Report:
         summary = {name: getattr(self, name) for name in names}
         return {"format": FORMAT, **summary, **asdict(self)}
 
-    def to_json(self, path: str | PathLike[str]) -> None:
+    def to_json(self, path: FilePath) -> None:
         """Write the report as JSON."""
         Path(path).write_text(strict_json.dumps(self.to_dict()) + "\n", encoding="utf-8")
 
@@ -250,11 +233,11 @@ class Report:
         return cls(**fields)
 
     @classmethod
-    def from_json(cls, path: str | PathLike[str]) -> Self:
+    def from_json(cls, path: FilePath) -> Self:
         """Read a report that `to_json` wrote."""
         return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
 
-    def to_html(self, path: str | PathLike[str]) -> None:
+    def to_html(self, path: FilePath) -> None:
         """Write the report as one self-contained HTML page."""
         Path(path).write_text(page.render_audit_page(self.to_dict()), encoding="utf-8")
 
@@ -266,22 +249,20 @@ def _delta(finding: Finding, epsilon: float) -> float:
 
 
 def write_comparison(
-    reports: Sequence[Report],
-    path: str | PathLike[str],
-    not_audited: Mapping[str, str] | None = None,
+    reports: Sequence[Report], path: FilePath, not_audited: Mapping[str, str] | None = None
 ) -> None:
     """Write an HTML page that compares several reports, with reasons for missing ones."""
     text = page.render_comparison([report.to_dict() for report in reports], not_audited or {})
     Path(path).write_text(text, encoding="utf-8")
 
 
-def write_list(reports: Sequence[Report], path: str | PathLike[str]) -> None:
+def write_list(reports: Sequence[Report], path: FilePath) -> None:
     """Write several reports as one JSON list."""
     text = strict_json.dumps([report.to_dict() for report in reports])
     Path(path).write_text(text + "\n", encoding="utf-8")
 
 
-def read_list(path: str | PathLike[str]) -> list[Report]:
+def read_list(path: FilePath) -> list[Report]:
     """Read the reports that `write_list` wrote."""
     return [Report.from_dict(data) for data in json.loads(Path(path).read_text(encoding="utf-8"))]
 

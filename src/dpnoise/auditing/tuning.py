@@ -14,17 +14,12 @@ class Tuning:
     """Sizes, thresholds and shares that the search of an audit uses."""
 
     # Budgets. ----------------------------------------------------------------------------------
-    # Default budget of releases for added noise: a few seconds for most libraries.
-    noise_budget: int = 480_000
-    # Default budget of outputs for a mechanism. Learning events needs more than added noise does.
-    mechanism_budget: int = 2_000_000
-    # The least budget leaves 250 releases of each value for the final count.
-    least_budget: int = 1_000
-    # An audit searches for pairs only if its budget is at least this many times what the search
-    # uses.
+    noise_budget: int = 480_000  # Releases of added noise: a few seconds for most libraries.
+    mechanism_budget: int = 2_000_000  # Outputs of a mechanism: learning events needs more.
+    least_budget: int = 1_000  # This leaves 250 releases of each value for the final count.
+    # An audit searches for pairs only if its budget is this many times what the search uses.
     least_budget_per_search: int = 30
-    # The default budget grows by this factor at most, where the claim needs more.
-    budget_growth: int = 16
+    budget_growth: int = 16  # Most growth of the default budget, where the claim needs more.
     # Seconds that a grown budget may take for added noise, so that an audit stays interactive.
     noise_growth_seconds: float = 10.0
     # The same for a mechanism, whose outputs take longer to make and to encode.
@@ -33,8 +28,7 @@ class Tuning:
     noise_chunk: int = 1 << 18
 
     # The final count. ---------------------------------------------------------------------------
-    # Events of added noise in the final count. Each further event takes a part of the failure
-    # probability.
+    # Events of added noise in the final count. Each takes a part of the failure probability.
     noise_events_counted: int = 2
     # Shares of the failure probability for two events of a mechanism; the second is a safeguard.
     event_error_shares: tuple[float, float] = (0.9, 0.1)
@@ -49,37 +43,27 @@ class Tuning:
     rounding_margin: float = 1e-9
 
     # Choosing events of added noise. -----------------------------------------------------------
-    # The scale that attacks assume for a claim of mu or rho, which does not imply a scale.
-    default_scale: float = 1.0
-    # Best candidates of each pair that are counted again, in the same releases. Also the number of
-    # learned events that become candidates.
+    default_scale: float = 1.0  # Attacks assume it for a claim of mu or rho: these imply none.
+    # Best candidates of each pair that are counted again, and learned events that join them.
     candidates_counted_again: int = 3
-    # Pairs of values that are compared again; their releases are a fixed part of the budget.
-    noise_pairs_compared: int = 3
+    noise_pairs_compared: int = 3  # Pairs of values compared again, on part of the budget.
 
     # How an expected bound discounts counts. ---------------------------------------------------
-    chance_trials: float = (
-        0.5  # Trials attributed to chance for an event that was fixed in advance.
-    )
-    # Trials attributed to chance for the best of many events, which is partly luck.
-    chance_trials_of_many: float = 3.0
+    chance_trials: float = 0.5  # Trials attributed to chance for an event fixed in advance.
+    chance_trials_of_many: float = 3.0  # The same for the best of many events: partly luck.
     discount: float = 1.0  # Standard errors by which an estimate is discounted.
     # Standard errors for the event of a mechanism that will be counted: it was the best of many.
     discount_of_best: float = 2.5
-    # Standard errors for the safe event that is counted next to it.
-    discount_of_safest: float = 5.0
+    discount_of_safest: float = 5.0  # The same for the safe event that is counted next to it.
 
     # Screening of pairs of data sets, and learning. --------------------------------------------
-    # Pairs for which events are learned; they share the releases.
-    pairs_learned: int = 2
-    # Most outputs of each data set for the comparison of pairs.
-    screening_outputs: int = 400_000
+    pairs_learned: int = 2  # Pairs for which events are learned; they share the releases.
+    screening_outputs: int = 400_000  # Most outputs of each data set for the comparison of pairs.
     # Most of these outputs on which events are learned; the events are counted in the others.
     screening_train_outputs: int = 100_000
     # Events of each pair that are counted while screening: several, because one may be lucky.
     screening_events: int = 3
-    # Most outputs of each data set for learning the events of one pair.
-    learning_outputs: int = 500_000
+    learning_outputs: int = 500_000  # Most outputs of each data set for learning about a pair.
     # Learning takes this many outputs plus a quarter of the pair's share, at most the share.
     learning_base_outputs: int = 100_000
     # Factor on these sizes where many outputs are equal, because equal ones are processed once.
@@ -97,32 +81,26 @@ class Tuning:
     # Rounds of the comparison: the number of events, and the fraction of the outputs. Later rounds
     # have fewer and closer events, and need more outputs to rank them.
     comparison_rounds: tuple[tuple[int, float], ...] = ((16, 0.1), (10, 0.3), (6, 0.6))
-    # Two events count as equally good if their counts differ by at most this fraction.
+    # Events are equally good if their counts differ by at most this fraction, and are this large:
+    # smaller counts do not show that events are equal.
     equal_counts: float = 0.12
-    # Each count must also be at least this large: smaller ones do not show that events are equal.
     least_equal_count: int = 200
 
     # Views of an output. -----------------------------------------------------------------------
-    # A part of an output with at most this many distinct numbers is discrete.
-    discrete_values: int = 24
-    fraction_values: int = (
-        256  # Most distinct fractions of a part for which the fraction is a view.
-    )
-    # Most parts of an output with a view each. This limits the time for wide outputs.
-    parts_viewed: int = 64
+    discrete_values: int = 24  # Most distinct numbers of a part of an output that is discrete.
+    fraction_values: int = 256  # Most distinct fractions of a part with a view of its fraction.
+    parts_viewed: int = 64  # Most parts with a view each: it limits the time for wide outputs.
     parts_with_bits: int = 8  # Most parts with views of their bits.
-    # Most parts for which their order is a view: six parts have 720 orders, each with a code.
-    parts_ordered: int = 6
-    # Size classes that are combined with the pattern of the special numbers.
+    parts_ordered: int = 6  # Most parts whose order is a view: they have 720 orders.
+    # Size classes that are combined with the pattern of the special numbers, and their range in
+    # log odds. Equal steps in log odds are finer in the tails.
     size_classes: int = 32
-    # The range of these classes in log odds. Equal steps in log odds are finer in the tails.
     size_class_log_odds: float = 6.0
 
     # Scores of single views. -------------------------------------------------------------------
     view_outputs: int = 20_000  # Outputs of each data set that determine the views.
     view_ranking_outputs: int = 20_000  # Outputs of each data set for comparing all views.
-    # Most outputs that a quick comparison of pairs learns from.
-    quick_outputs: int = 200_000
+    quick_outputs: int = 200_000  # Most outputs that a quick comparison of pairs learns from.
     numbers_with_cells: int = 256  # Most distinct numbers for which each has a cell.
     codes_with_cells: int = 4096  # Most codes of patterns with a cell; the most frequent get one.
     # Cells of a monotone ratio, and their range in log odds: the cells are fine in the tails.
@@ -133,8 +111,7 @@ class Tuning:
     # A view with at most this many edges has two distinct numbers. Its ratio is always monotone, so
     # no free ratio is learned.
     max_edges_of_binary_view: int = 5
-    # Standard errors by which the log ratio of a free cell is shrunk towards 0.
-    ratio_shrinkage: float = 1.0
+    ratio_shrinkage: float = 1.0  # Standard errors by which a free cell's log ratio is shrunk.
     # Outputs are deduplicated if each occurs this often on average: else sorting does not pay.
     least_repeats: int = 8
     folding_outputs: int = 8_000  # Outputs of each data set on which this is decided.
@@ -148,19 +125,16 @@ class Tuning:
     # A score enters a sum if its means at the data sets differ by this many standard errors. There
     # is one sum for each of these thresholds.
     summed_standard_errors: tuple[float, ...] = (2.0, 5.0, 10.0)
-    # Scores of each side to learn again; the best of each side enters the sum of both.
-    scores_per_side: int = 3
+    scores_per_side: int = 3  # Scores of each side to learn again; the best ones are summed.
     summing_outputs: int = 100_000  # Most outputs of each data set for learning sums.
     newton_steps: int = 6  # Most steps of Newton's method in a logistic regression.
     newton_tolerance: float = 1e-3  # Newton's method stops after a shorter step.
-    # The penalty on the weights, per output: it only keeps them finite.
-    ridge: float = 1e-3
+    ridge: float = 1e-3  # The penalty on the weights, per output: it only keeps them finite.
 
     # Boosted trees. ----------------------------------------------------------------------------
     boosting_outputs: int = 150_000  # Most outputs of each data set for learning trees.
-    # Number of trees. They are shallow, because the next step uses only their ranking of outputs.
     boosting_trees: int = 60
-    boosting_leaves: int = 16
+    boosting_leaves: int = 16  # Shallow trees: the next step uses only their ranking of outputs.
     boosting_learning_rate: float = 0.15
     boosting_leaf_outputs: int = 100  # Least outputs per leaf, against overfitting.
 
@@ -182,22 +156,17 @@ class Tuning:
     least_curve_hits: int = 200
     curve_error: float = 0.1  # Relative standard error of a ratio read off the curve.
     curve_groups: int = 16  # Groups of scores for measuring the misfit of the curve.
-    # Events of one score to compare with its best event, each rarer than the last.
-    rarer_events: int = 5
-    # The same for likelier events, of sums only: the best event of a sum is one of many.
-    likelier_events: int = 2
-    # Largest ratio of the frequencies of two successive events in these comparisons.
-    event_step: float = 0.8
+    rarer_events: int = 5  # Events to compare with a score's best, each rarer than the last.
+    likelier_events: int = 2  # The same, likelier, for sums: their best event is one of many.
+    event_step: float = 0.8  # Largest ratio of the frequencies of two successive such events.
 
     # Speed. ------------------------------------------------------------------------------------
-    # Rows per block: values that several views share stay in the processor's cache.
-    block_rows: int = 1 << 14
+    block_rows: int = 1 << 14  # Rows per block: values that views share stay in the cache.
     # Intervals of equal width in the table that finds the cell of a number; it fits in the cache.
     lookup_intervals: int = 4096
     # The fraction of edges at either end outside these intervals, because tails are wide.
     lookup_tail: float = 0.05
-    # Slots of the hash table for each number that has a cell, so that few collide.
-    hash_slots: int = 4
+    hash_slots: int = 4  # Slots of the hash table for each number, so that few collide.
 
 
 TUNING: Final = Tuning()

@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Final
 from dpnoise.auditing import targets
 from dpnoise.auditing.wording import bound_text, used_as_if
 from dpnoise.cli.terminal import Command, Option, progress_bar
-from dpnoise.core import strict_json
-from dpnoise.core.errors import (
-    ArgumentError,
-    check_integer,
-    check_probability,
-    reject,
-    unknown_name_error,
-)
+from dpnoise.core import errors, strict_json
+from dpnoise.core.errors import ArgumentError
 from dpnoise.core.safe_text import escape_text
 
 if TYPE_CHECKING:
@@ -29,11 +23,7 @@ def _attack(arguments: argparse.Namespace) -> None:
     from dpnoise.auditing.attacks import ATTACKS
     from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
 
-    claims = {
-        "epsilon": arguments.epsilon,
-        "delta": arguments.delta,
-        "sensitivity": arguments.sensitivity,
-    }
+    claims = {name: getattr(arguments, name) for name in ("epsilon", "delta", "sensitivity")}
     lines: Iterable[str]
     if arguments.list or arguments.name is None:
         lines = _list(ATTACKS, SIDE_CHANNEL_CHECKS)
@@ -47,7 +37,7 @@ def _attack(arguments: argparse.Namespace) -> None:
             f"attacks; for one attack, dpnoise attack NAME --target {arguments.name}."
         )
     else:
-        raise unknown_name_error("attack", arguments.name, [*ATTACKS, *SIDE_CHANNEL_CHECKS])
+        raise errors.unknown_name_error("attack", arguments.name, [*ATTACKS, *SIDE_CHANNEL_CHECKS])
     print("\n".join(lines))  # noqa: T201 - this is the command line
 
 
@@ -90,12 +80,12 @@ def _check_side_channel(
 def _run(attack: "Attack", arguments: argparse.Namespace, claims: dict[str, float]) -> list[str]:
     for name in ("value0", "value1"):
         if not math.isfinite(getattr(arguments, name)):
-            reject(name, getattr(arguments, name), "be finite")
+            errors.reject(name, getattr(arguments, name), "be finite")
     if arguments.value0 == arguments.value1:
-        reject("value1", arguments.value1, f"differ from value0={arguments.value0:g}")
+        errors.reject("value1", arguments.value1, f"differ from value0={arguments.value0:g}")
     if arguments.size is not None:
-        check_integer("size", arguments.size, least=1)
-    check_probability("confidence", arguments.confidence)
+        errors.check_integer("size", arguments.size, least=1)
+    errors.check_probability("confidence", arguments.confidence)
     target = (
         attack.target(**claims) if arguments.target is None else _target(arguments.target, claims)
     )
@@ -139,17 +129,16 @@ def _interval_text(limits: tuple[float, float] | None) -> str:
     return "not measured" if limits is None else f"{limits[0]:.2%} to {limits[1]:.2%}"
 
 
+_TARGET_HELP: Final = (
+    "a library's noise, see --list, or module:attribute; by default one that it breaks"
+)
 ATTACK: Final = Command(
     "attack",
     _attack,
     (
         Option("name", {"nargs": "?", "metavar": "NAME"}, "one of --list"),
         Option("--list", bool, "list what each attack needs and breaks"),
-        Option(
-            "--target",
-            None,
-            "a library's noise, see --list, or module:attribute; by default one that it breaks",
-        ),
+        Option("--target", None, _TARGET_HELP),
         Option("--epsilon", 1.0, "the epsilon that the target is used with (1)"),
         Option("--delta", 1e-6, "the delta of Gaussian noise (1e-6)"),
         Option("--sensitivity", 1.0, "the sensitivity of the value (1)"),

@@ -113,9 +113,8 @@ def _audit(arguments: argparse.Namespace) -> int:
             write_html = partial(report.write_comparison, reports, not_audited=not_audited)
             write_json = partial(report.write_list, reports)
         else:
-            target = (
-                arguments.target if arguments.command is None else _split_command(arguments.command)
-            )
+            command = arguments.command
+            target = arguments.target if command is None else _split_command(command)
             reports, failed = [_audit_target(target, arguments, console)], False
             _show(reports[0], console)
             write_html, write_json = reports[0].to_html, reports[0].to_json
@@ -146,15 +145,12 @@ def _audit_target(
     target: str | list[str], arguments: argparse.Namespace, console: "Console"
 ) -> "Report":
     name = target if isinstance(target, str) else shlex.join(target)
-    claimed = next(
-        claim for claim in (arguments.epsilon, arguments.mu, arguments.rho) if claim is not None
-    )
+    claims = arguments.epsilon, arguments.mu, arguments.rho
+    claimed = next(claim for claim in claims if claim is not None)
     last_findings: list[Finding] = []
+    pairs = "whole" if arguments.whole else arguments.pair
     options = {name: getattr(arguments, name) for name in _PASSED_ON}
-    options |= {
-        "attacks": arguments.attack,
-        "pairs": "whole" if arguments.whole else arguments.pair,
-    }
+    options |= {"attacks": arguments.attack, "pairs": pairs}
     options = {name: x for name, x in options.items() if x is not None and x is not False}
     try:
         with _show_live(name, claimed, console) as (progress, watch):
@@ -273,16 +269,12 @@ def _table(
     findings: "list[Finding]", claimed: float, width: int, kind: str = "certified"
 ) -> "Table":
     titles = ("attack", f"{kind} >=", "seen at", "and at", "the event, of a release y")
-    rows = [
-        (
-            finding.attack,
-            bound_text(finding.certified, claimed),
-            f"{_value(finding.value0)}: {finding.hits0 / finding.trials0:.2%}",
-            f"{_value(finding.value1)}: {finding.hits1 / finding.trials1:.2%}",
-            finding.event,
-        )
-        for finding in findings
-    ]
+    rows = []
+    for finding in findings:
+        at0 = f"{_value(finding.value0)}: {finding.hits0 / finding.trials0:.2%}"
+        at1 = f"{_value(finding.value1)}: {finding.hits1 / finding.trials1:.2%}"
+        bound = bound_text(finding.certified, claimed)
+        rows.append((finding.attack, bound, at0, at1, finding.event))
     styles = ["red" if finding.broken else None for finding in findings]
     return terminal.format_table(titles, rows, width, folded=4, styles=styles)
 

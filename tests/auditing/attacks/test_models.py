@@ -11,7 +11,7 @@ from support.verdicts import on_other_machine
 import dpnoise
 from dpnoise.auditing import additive_noise
 from dpnoise.auditing.attacks import ATTACKS, Attack, base, pairs, twister
-from dpnoise.auditing.attacks.base import MISFIT, SOURCE, Event, ignore_progress, impossible_event
+from dpnoise.auditing.attacks.base import MISFIT, SOURCE, Event, impossible_event, no_progress
 from dpnoise.auditing.targets import make_target, wrap
 from dpnoise.cli import main
 
@@ -101,7 +101,7 @@ def test_an_attack_that_models_a_library_must_say_how_it_explains_a_release() ->
         name: ClassVar[str] = "unchecked"
         access: ClassVar[str] = SOURCE
 
-        def find(self, *_: Any, progress: Any = ignore_progress) -> Event:
+        def find(self, *_: Any, progress: Any = no_progress) -> Event:
             progress(1.0)
             return Event("y < 0", lambda y: np.asarray(y < 0))
 
@@ -114,7 +114,7 @@ def test_a_model_that_excludes_a_true_value_once_is_seen_to() -> None:
         name: ClassVar[str] = "once"
         access: ClassVar[str] = SOURCE
 
-        def find(self, *_: Any, progress: Any = ignore_progress) -> Event:
+        def find(self, *_: Any, progress: Any = no_progress) -> Event:
             progress(1.0)
             return Event("none", lambda y: y < 0, explains=lambda y, _: y != 7.0)
 

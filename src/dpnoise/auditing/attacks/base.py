@@ -12,7 +12,7 @@ releases of a known value. Certified bounds do not depend on the model: they com
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, final
+from typing import ClassVar, Final, final
 
 import numpy as np
 
@@ -26,20 +26,18 @@ from dpnoise.core.parallel import cores, run_in_parallel
 Progress = Callable[[float], object]
 Explains = Callable[[Releases, float], Flags]
 
-# What an attack knows about the target, from the least to the most.
-OUTPUTS: Final = "outputs"
+OUTPUTS: Final = "outputs"  # What an attack knows about the target, from the least to the most.
 SCALE: Final = "outputs and scale"
 SOURCE: Final = "source"
 
 MISFIT: Final = "this model does not fit the library on this machine"
 
-# Releases on which models of the sampler are compared and checked.
-_MODEL_RELEASES: Final = 2_000
+_MODEL_RELEASES: Final = 2_000  # Releases on which models of the sampler are compared and checked.
 _RANKING_ERROR: Final = 1e-4  # Probability that a limit is wrong, for ranking events.
 _RELEASES_PER_TASK: Final = 2**8  # Releases that a thread takes at a time; each costs microseconds.
 
 
-def ignore_progress(*_: object) -> None:
+def no_progress(*_: object) -> None:
     """Ignore all arguments: the default progress callback."""
 
 
@@ -55,8 +53,6 @@ class Event:
         Takes releases in their order, in groups of `releases`, and returns for each group whether
         the event happened. Each result depends only on its own group, and groups do not overlap:
         limits of a probability need independent trials.
-    releases
-        The number of releases in a group.
     applies
         False if the attack cannot be used against this target, for the reason in `words`.
     explains
@@ -100,31 +96,32 @@ def exclusion_event(
     return Event(words, holds, releases, explains=explains)
 
 
-def flag_possible_rows(
+def possible_by_kernel(
     kernel: Callable[..., None],
-    y: Releases,
-    value: float,
-    *,
     scale: float,
     model: tuple[object, ...] = (),
     dtype: type = np.float64,
-    progress: Progress = ignore_progress,
-) -> Flags:
-    """Return which rows of releases can come from the value, computed by a kernel on all cores.
+    progress: Progress = no_progress,
+) -> Explains:
+    """Return a function that says which rows of releases can come from a value.
 
-    The kernel takes rows, value and scale as `dtype`, the parts of the model, and the flags to
-    fill.
+    A kernel computes this on all cores. It takes rows, value and scale as `dtype`, the parts of the
+    model, and the flags to fill.
     """
-    rows: Releases = np.ascontiguousarray(y, dtype)
-    flags = np.empty(len(y), dtype=np.bool_)
 
-    def work(first: int, last: int) -> None:
-        part = slice(first, last)
-        kernel(rows[part], dtype(value), dtype(scale), *model, flags[part])
-        progress(last / max(1, len(y)))
+    def possible(y: Releases, value: float) -> Flags:
+        rows: Releases = np.ascontiguousarray(y, dtype)
+        flags = np.empty(len(y), dtype=np.bool_)
 
-    run_in_parallel(work, len(y), _RELEASES_PER_TASK, cores())
-    return flags
+        def work(first: int, last: int) -> None:
+            part = slice(first, last)
+            kernel(rows[part], dtype(value), dtype(scale), *model, flags[part])
+            progress(last / max(1, len(y)))
+
+        run_in_parallel(work, len(y), _RELEASES_PER_TASK, cores())
+        return flags
+
+    return possible
 
 
 def best_event(
@@ -141,27 +138,6 @@ def best_event(
         return -unexplained, count_event(event, at0).rate - count_event(event, at1).rate
 
     return max(events, key=rank)
-
-
-def best_exclusion_event(
-    models: Sequence[tuple[Any, ...]],
-    target: Target,
-    value0: float,
-    value1: float,
-    n: int,
-    *,
-    otherwise: str = "no model is known",
-) -> Event:
-    """Return the event that value0 is possible and value1 is not, by the model that fits best.
-
-    A model has arguments of `exclusion_event`: words and possible, then grouped and releases if it
-    is about groups of releases.
-    """
-    events = [
-        exclusion_event(words, possible, value0, value1, *groups)
-        for words, possible, *groups in models
-    ]
-    return best_event(events, target, value0, value1, n) if events else impossible_event(otherwise)
 
 
 def _count_unexplained(event: Event, releases: Releases, value: float) -> int:
@@ -183,11 +159,8 @@ def expected_bound(
     if estimator is not None:
         expected = estimator.expected_bounds(seen0, seen1, n)
     else:
-        low, high = (
-            certified_bounds.lower_limits(seen0, n, _RANKING_ERROR),
-            certified_bounds.upper_limits(seen1, n, _RANKING_ERROR),
-        )
-        expected = low / high
+        low = certified_bounds.lower_limits(seen0, n, _RANKING_ERROR)
+        expected = low / certified_bounds.upper_limits(seen1, n, _RANKING_ERROR)
     return np.asarray(expected[indices.reshape(hits0.shape)])
 
 
@@ -232,16 +205,12 @@ class Outcome:
 
     Parameters
     ----------
-    attack, target
-        Their names.
     value0, value1
         The two values; the event should be likelier at value0.
     event, releases
         The event in plain words, and the number of releases in a group.
-    at0, at1
-        The counts of the event at each value.
-    placebo
-        The same attack with both values equal to value0.
+    at0, at1, placebo
+        The counts of the event at each value, and those with both values equal to value0.
     error
         The probability that an interval or epsilon_lower is wrong.
     independent
@@ -264,27 +233,28 @@ class Outcome:
     applies: bool = True
 
     @property
+    def _counts(self) -> tuple[int, int, int, int]:
+        return self.at0.hits, self.at0.trials, self.at1.hits, self.at1.trials
+
+    @property
     def advantage(self) -> tuple[float, float]:
         """A confidence interval of the event's probability at value0 minus that at value1."""
-        return _advantage(self.at0, self.at1, self.error)
+        return certified_bounds.advantage(*self._counts, self.error)
 
     @property
     def placebo_advantage(self) -> tuple[float, float] | None:
         """The same interval for the placebo. It contains 0 unless the attack fools itself."""
-        return None if self.placebo is None else _advantage(*self.placebo, self.error)
+        if self.placebo is None:
+            return None
+        return replace(self, at0=self.placebo[0], at1=self.placebo[1]).advantage
 
     def epsilon_lower(self, delta: float = 0.0) -> float:
         """Return a certified lower bound on the target's epsilon, at this delta."""
         if not self.independent:
             return 0.0
-        counts = self.at0.hits, self.at0.trials, self.at1.hits, self.at1.trials
         return certified_bounds.certified_epsilon(
-            *counts, error=self.error, delta=delta, releases=self.releases
+            *self._counts, error=self.error, delta=delta, releases=self.releases
         )
-
-
-def _advantage(at0: EventCount, at1: EventCount, error: float) -> tuple[float, float]:
-    return certified_bounds.advantage(at0.hits, at0.trials, at1.hits, at1.trials, error)
 
 
 @dataclass(frozen=True)
@@ -303,18 +273,16 @@ class Attack(ABC):
     # Whether its trials are independent. Trials that share a generator's state prove nothing.
     independent: ClassVar[bool] = True
 
+    # How an audit will count what the attack finds.
+    estimator: BoundEstimator | None = field(default=None, kw_only=True, repr=False)
+
     def target(self, **claims: float) -> Target:
         """Return a target that the attack breaks, with epsilon, delta and sensitivity."""
         return make_target(self.default_target, **claims)
 
     @abstractmethod
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = ignore_progress,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress
     ) -> Event:
         """Return the event, from at most n releases of each value and what the access allows.
 
@@ -323,14 +291,9 @@ class Attack(ABC):
 
     @final
     def event(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = ignore_progress,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress
     ) -> Event:
-        """Find the event, and check its model on releases of both known values.
+        """Find the event, and check its model on releases of both values.
 
         A model that excludes a true value belongs to another machine or library, and is not used.
         """
@@ -357,7 +320,7 @@ class Attack(ABC):
         n: int | None = None,
         confidence: float = 0.999,
         placebo: bool = True,
-        progress: Progress = ignore_progress,
+        progress: Progress = no_progress,
     ) -> Outcome:
         """Find an event, and count it in n fresh releases of each value.
 
@@ -377,18 +340,13 @@ class Attack(ABC):
             Called with numbers from 0 to 1 while the attack works.
         """
         n = check_integer("n", self.default_size if n is None else n, least=1)
-        error = 1 - confidence
-        outcome = self._measure(target, value0, value1, n, error, progress)
-        if not placebo:
-            return outcome
-        same = self._measure(target, value0, value0, n, error, ignore_progress)
-        return replace(outcome, placebo=(same.at0, same.at1))
 
-    def _measure(
-        self, target: Target, value0: float, value1: float, n: int, error: float, progress: Progress
-    ) -> Outcome:
-        event = self.event(target, value0, value1, n, progress)
-        at0, at1 = (count_event(event, target(value, n)) for value in (value0, value1))
+        def measure(other: float, progress: Progress) -> tuple[Event, EventCount, EventCount]:
+            event = self.event(target, value0, other, n, progress)
+            at0, at1 = (count_event(event, target(value, n)) for value in (value0, other))
+            return event, at0, at1
+
+        event, at0, at1 = measure(value1, progress)
         return Outcome(
             attack=self.name,
             target=target.name,
@@ -398,8 +356,8 @@ class Attack(ABC):
             releases=event.releases,
             at0=at0,
             at1=at1,
-            placebo=None,
-            error=error,
+            placebo=measure(value0, no_progress)[1:] if placebo else None,
+            error=1 - confidence,
             independent=self.independent,
             applies=event.applies,
         )

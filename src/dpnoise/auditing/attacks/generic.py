@@ -17,23 +17,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.base import (
-    OUTPUTS,
-    SCALE,
-    Attack,
-    Event,
-    Progress,
-    exclusion_event,
-    expected_bound,
-    flag_possible_rows,
-    ignore_progress,
-    impossible_event,
-    threshold_event,
-)
-from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
+from dpnoise.auditing.attacks import base
+from dpnoise.auditing.attacks.base import OUTPUTS, SCALE, Attack, Event, Progress, no_progress
 from dpnoise.auditing.targets.adapters import Privacy
 from dpnoise.auditing.targets.target import Releases, Target
-from dpnoise.core.arrays import Flags, Integers
+from dpnoise.core.arrays import Flags, Floats, Integers
 from dpnoise.kernels import compile_kernel
 
 Real = np.floating
@@ -58,26 +46,17 @@ class Threshold(Attack):
     source = "the definition of differential privacy"
     default_target = "half the noise"
 
-    estimator: BoundEstimator | None = None  # How an audit will count what it finds.
-
     def target(self, **claims: float) -> Target:
         """Return Laplace noise of half the claimed scale."""
-        scale = Privacy(**claims, noise="laplace").scale()
-        rng = np.random.default_rng()
-        return Target(
-            self.default_target,
-            "laplace",
-            scale,
-            lambda value, n: value + rng.laplace(scale=scale / 2, size=n),
-        )
+        scale, rng = Privacy(**claims, noise="laplace").scale(), np.random.default_rng()
+
+        def release(value: float, n: int) -> Floats:
+            return value + rng.laplace(scale=scale / 2, size=n)
+
+        return Target(self.default_target, "laplace", scale, release)
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = ignore_progress,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress
     ) -> Event:
         """Return the event beyond the threshold, on the side, with the largest expected bound."""
         y0, y1 = (np.sort(target(value, n)) for value in (value0, value1))
@@ -85,15 +64,13 @@ class Threshold(Attack):
         below0, below1 = (np.searchsorted(y, cuts) for y in (y0, y1))
         above0, above1 = (n - np.searchsorted(y, cuts, side="right") for y in (y0, y1))
         hits0, hits1 = np.concatenate([below0, above0]), np.concatenate([below1, above1])
-        side, best = divmod(int(expected_bound(hits0, hits1, n, self.estimator).argmax()), _CUTS)
-        return threshold_event(cuts[best], above=side == 1)
+        best = int(base.expected_bound(hits0, hits1, n, self.estimator).argmax())
+        return base.threshold_event(cuts[best % _CUTS], above=best >= _CUTS)
 
 
 def exponents(y: Releases) -> tuple[Integers, Integers]:
     """Return the exponents of the first and of the last set bit of each number.
 
-    Examples
-    --------
     >>> exponents(np.array([1.0, 0.75, -12.0, 0.0]))
     (array([   0,   -1,    3, -200]), array([   0,   -2,    2, -200]))
     """
@@ -113,13 +90,11 @@ def _find_exponents(words: Integers, first: Integers, last: Integers) -> None:
         no_exponent = exponent == 0 or (exponent == 2047 and significand != 0)
         whole = significand | 1 << 52
         bit[0] = whole & -whole
-        low = exponent - 1075 + (word[0] >> 52) - 1023
-        first[i] = (
-            _MIN_EXPONENT
-            if no_exponent
-            else min(max(exponent - 1023, _MIN_EXPONENT), _MAX_EXPONENT - 1)
-        )
-        last[i] = _MIN_EXPONENT if no_exponent else min(max(low, _MIN_EXPONENT), _MAX_EXPONENT - 1)
+        high, low = exponent - 1023, exponent - 1075 + (word[0] >> 52) - 1023
+        if no_exponent:
+            high = low = _MIN_EXPONENT
+        first[i] = min(max(high, _MIN_EXPONENT), _MAX_EXPONENT - 1)
+        last[i] = min(max(low, _MIN_EXPONENT), _MAX_EXPONENT - 1)
 
 
 @dataclass(frozen=True)
@@ -132,24 +107,16 @@ class Precision(Attack):
     source = "Haney, Desfontaines, Hartman, Shrestha and Hay 2022"
     default_target = "numpy.laplace"
 
-    estimator: BoundEstimator | None = None  # How an audit will count what it finds.
-
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = ignore_progress,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress
     ) -> Event:
         """Return "|y| < 2^t and y is not a multiple of 2^g", for the best t and g."""
         hits0, hits1 = (_count_small_and_fine(target(value, n)) for value in (value0, value1))
         useful = np.flatnonzero(hits0 > hits1)
         if not useful.size:
-            return impossible_event("no size of y has finer bits at one value")
-        best = useful[
-            expected_bound(hits0.flat[useful], hits1.flat[useful], n, self.estimator).argmax()
-        ]
+            return base.impossible_event("no size of y has finer bits at one value")
+        counts = hits0.flat[useful], hits1.flat[useful]
+        best = useful[base.expected_bound(*counts, n, self.estimator).argmax()]
         t, g = (int(i) + _MIN_EXPONENT for i in np.unravel_index(best, hits0.shape))
 
         def holds(y: Releases) -> Flags:
@@ -161,10 +128,8 @@ class Precision(Attack):
 
 def _count_small_and_fine(y: Releases) -> Integers:
     """Count, for all t and g, the releases with |y| < 2^t that are not multiples of 2^g."""
-    first, last = exponents(y[y != 0])
-    counts = np.bincount(
-        (first - _MIN_EXPONENT) * _SPAN + (last - _MIN_EXPONENT), minlength=_SPAN**2
-    )
+    first, last = (exponent - _MIN_EXPONENT for exponent in exponents(y[y != 0]))
+    counts = np.bincount(first * _SPAN + last, minlength=_SPAN**2)
     below = counts.reshape(_SPAN, _SPAN).cumsum(axis=0).cumsum(axis=1)
     return np.pad(below, ((1, 0), (1, 0)))[:-1, :-1].astype(np.int64)
 
@@ -179,24 +144,16 @@ class BitPatterns(Attack):
     source = "this library; in the spirit of Bichsel and others 2021 (DP-Sniper)"
     default_target = "numpy.laplace"
 
-    estimator: BoundEstimator | None = None  # How an audit will count what it finds.
-
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = ignore_progress,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress
     ) -> Event:
         """Return the best set of patterns, taken in the order of their likelihood ratios."""
         y0, y1 = (bit_patterns(target(value, n)) for value in (value0, value1))
         cells, index = np.unique(np.concatenate([y0, y1]), return_inverse=True)
         hits0, hits1 = (np.bincount(half, minlength=len(cells)) for half in (index[:n], index[n:]))
         order = np.argsort(-(hits0 + 0.5) / (hits1 + 0.5), kind="stable")
-        best = expected_bound(
-            hits0[order].cumsum(), hits1[order].cumsum(), n, self.estimator
-        ).argmax()
+        counts = hits0[order].cumsum(), hits1[order].cumsum()
+        best = base.expected_bound(*counts, n, self.estimator).argmax()
         chosen = np.sort(cells[order[: best + 1]])
 
         def holds(y: Releases) -> Flags:
@@ -246,7 +203,7 @@ def _are_feasible(releases: NDArray[Real], value: Real, scale: Real, out: Flags)
 def flag_feasible(releases: Releases, value: float, scale: float) -> Flags:
     """Return for each release whether noise of this scale can give it, in the releases' format."""
     format_ = np.float64 if releases.dtype == np.float64 else np.float32
-    return flag_possible_rows(_are_feasible, releases, value, scale=scale, dtype=format_)
+    return base.possible_by_kernel(_are_feasible, scale, dtype=format_)(releases, value)
 
 
 @dataclass(frozen=True)
@@ -260,13 +217,10 @@ class Feasibility(Attack):
     default_target = "diffprivlib.Laplace"
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = ignore_progress,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress
     ) -> Event:
         """Return the event that value0 is possible and value1 is not."""
         words = f"no float z has {value1:g} + {target.scale:g} z = y, rounded twice"
-        return exclusion_event(words, partial(flag_feasible, scale=target.scale), value0, value1)
+        return base.exclusion_event(
+            words, partial(flag_feasible, scale=target.scale), value0, value1
+        )

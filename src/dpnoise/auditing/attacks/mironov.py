@@ -14,24 +14,16 @@ kernel (jax.jit), the same formula is rounded differently, and has another table
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.base import (
-    SOURCE,
-    Attack,
-    Event,
-    Progress,
-    best_exclusion_event,
-    flag_possible_rows,
-    ignore_progress,
-)
+from dpnoise.auditing.attacks import base
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, no_progress
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice, check_integer, import_extra
@@ -91,14 +83,9 @@ def _have_uniforms(q: Floats, c: float, s: float, precision: int, formula: int, 
 
 @dataclass(frozen=True)
 class Mironov(Attack):
-    """Excludes a value if no uniform leads from it to the release.
+    """Excludes a value if no uniform of `precision` bits leads from it to the release.
 
-    Parameters
-    ----------
-    precision
-        The number of bits of the sampler's uniforms, p.
-    formula
-        "paper" or "numpy"; by default the one that excludes more.
+    `formula` is "paper" or "numpy"; by default the one that excludes more.
     """
 
     name = "mironov"
@@ -116,20 +103,15 @@ class Mironov(Attack):
         check_choice("formula", self.formula, (None, *FORMULAS))
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = ignore_progress,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best formula."""
-        words, models = f"no uniform of {self.precision} bits leads from {value1:g} to y", []
+        words, events = f"no uniform of {self.precision} bits leads from {value1:g} to y", []
         for formula in FORMULAS if self.formula is None else (self.formula,):
             model = self.precision, FORMULAS.index(formula)
-            possible = partial(flag_possible_rows, _have_uniforms, scale=target.scale, model=model)
-            models.append((f"{words} ({formula})", possible))
-        return best_exclusion_event(models, target, value0, value1, n)
+            possible = base.possible_by_kernel(_have_uniforms, target.scale, model)
+            events.append(base.exclusion_event(f"{words} ({formula})", possible, value0, value1))
+        return base.best_event(events, target, value0, value1, n)
 
 
 # Float32 noise of one uniform --------------------------------------------------------------------
@@ -199,11 +181,8 @@ def _torch_laplace_outputs() -> Outputs:
 class Tabulated(Attack):
     """Excludes a value if no uniform at all leads from it to the release.
 
-    Parameters
-    ----------
-    sampler
-        "jax.normal", "jax.laplace" or "torch.laplace"; by default the one that excludes most, among
-        those of installed libraries.
+    `sampler` is "jax.normal", "jax.laplace" or "torch.laplace"; by default the one that excludes
+    most, among those of installed libraries.
     """
 
     name = "table"
@@ -218,32 +197,25 @@ class Tabulated(Attack):
         check_choice("sampler", self.sampler, (None, *SAMPLERS))
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = ignore_progress,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best sampler."""
-        dtype, models = target(value0, n).dtype, []
-        for done, sampler in enumerate(self._samplers() if dtype == np.float32 else []):
+        dtype = target(value0, n).dtype
+        if dtype != np.float32:
+            return base.impossible_event(f"no table holds all outputs in {dtype}")
+        installed = [name for name in SAMPLERS if find_spec(name.split(".")[0])]
+        if self.sampler is None and not installed:
+            import_extra("jax", "peers")  # Raises, and names the extra.
+        events = []
+        for done, sampler in enumerate(installed if self.sampler is None else [self.sampler]):
             progress(done / len(SAMPLERS))
             words = f"{sampler} has a uniform that leads from {value0:g} to y, none from {value1:g}"
-            models.append((words, _have_outputs(sampler, target.scale)))
-        otherwise = f"no table holds all outputs in {dtype}"
-        return best_exclusion_event(models, target, value0, value1, n, otherwise=otherwise)
-
-    def _samplers(self) -> list[str]:
-        if self.sampler is not None:
-            return [self.sampler]
-        installed = [name for name in SAMPLERS if find_spec(name.split(".")[0])]
-        if not installed:
-            import_extra("jax", "peers")
-        return installed
+            possible = _have_outputs(sampler, target.scale)
+            events.append(base.exclusion_event(words, possible, value0, value1))
+        return base.best_event(events, target, value0, value1, n)
 
 
-def _have_outputs(sampler: str, scale: float) -> Callable[[Releases, float], Flags]:
+def _have_outputs(sampler: str, scale: float) -> base.Explains:
     variates = np.concatenate([all_outputs(sampler), _other_outputs(sampler)])
     noise = np.sort(np.float32(scale) * variates)
 

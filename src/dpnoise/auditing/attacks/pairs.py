@@ -24,15 +24,8 @@ from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import (
-    SOURCE,
-    Attack,
-    Event,
-    Progress,
-    best_exclusion_event,
-    flag_possible_rows,
-    ignore_progress,
-)
+from dpnoise.auditing.attacks import base
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, no_progress
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice
@@ -269,10 +262,7 @@ METHODS: Final = tuple(
 class BoxMullerPair(Attack):
     """Excludes a value if no pair of uniforms leads from it to two releases.
 
-    Parameters
-    ----------
-    method
-        How the target makes its pairs, one of METHODS; by default all are tried.
+    `method` is how the target makes its pairs, one of METHODS; by default all are tried.
     """
 
     name = "pair"
@@ -288,21 +278,16 @@ class BoxMullerPair(Attack):
         check_choice("method", self.method, (None, *METHODS))
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = ignore_progress,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best guess."""
         dtype = target(value0, n).dtype
         guesses = [g for g in _GUESSES.get(str(dtype), []) if self.method in {None, g[0]}]
-        words, models = f"no pair of uniforms leads from {value1:g} to y and y'", []
-        for method, kernel, model, layout in guesses if n >= 2 * _BLOCK else []:
-            possible = partial(
-                flag_possible_rows, kernel, scale=target.scale, model=model, dtype=dtype.type
-            )
-            models.append((f"{words} ({method})", possible, layout, 2))
-        otherwise = f"no method is known for pairs of {dtype}"
-        return best_exclusion_event(models, target, value0, value1, n, otherwise=otherwise)
+        if not guesses or n < 2 * _BLOCK:
+            return base.impossible_event(f"no method is known for pairs of {dtype}")
+        events = []
+        for method, kernel, model, layout in guesses:
+            words = f"no pair of uniforms leads from {value1:g} to y and y' ({method})"
+            possible = base.possible_by_kernel(kernel, target.scale, model, dtype.type)
+            events.append(base.exclusion_event(words, possible, value0, value1, layout, 2))
+        return base.best_event(events, target, value0, value1, n)

@@ -7,20 +7,12 @@ reproduction/preimages.py counts the cost of the searches.
 
 import math
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import (
-    SOURCE,
-    Attack,
-    Event,
-    Progress,
-    exclusion_event,
-    flag_possible_rows,
-    ignore_progress,
-)
+from dpnoise.auditing.attacks import base
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, no_progress
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_integer
@@ -99,18 +91,16 @@ def summand(U: float, W: float) -> float:
 
 
 @compile_kernel
-def _tabulate(precision: int, out: Floats) -> None:
-    unit = 2.0**-precision
+def _tabulate(precision: int) -> Floats:
+    out, unit = np.empty(1 << (2 * precision)), 2.0**-precision
     for i in range(out.size):
         out[i] = summand((i >> precision) * unit, (i & ((1 << precision) - 1)) * unit)
+    return out
 
 
 def summands(precision: int) -> Floats:
     """Return every value of `summand` for uniforms of this many bits, in the order (U, W)."""
-    check_integer("precision", precision, least=1, most=13)
-    out = np.empty(2 ** (2 * precision))
-    _tabulate(precision, out)
-    return out
+    return _tabulate(check_integer("precision", precision, least=1, most=13))
 
 
 @compile_kernel
@@ -155,18 +145,11 @@ class GaussianSearch(Attack):
         check_integer("precision", self.precision, least=2, most=24)
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = ignore_progress,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress
     ) -> Event:
         """Return the event that value0 has a preimage and value1 has none."""
-        scale, model = target.scale, (self.precision,)
-        search = partial(
-            flag_possible_rows, _have_pairs, scale=scale, model=model, progress=progress
-        )
+        scale = target.scale
+        search = base.possible_by_kernel(_have_pairs, scale, (self.precision,), progress=progress)
 
         def possible(y: Releases, value: float) -> Flags:
             # The search skips uniforms with a Gaussian that is zero up to rounding.
@@ -174,19 +157,15 @@ class GaussianSearch(Attack):
             return np.asarray(near | search(y, value))
 
         words = f"no pair of uniforms of {self.precision} bits leads from {value1:g} to y"
-        return exclusion_event(words, possible, value0, value1)
+        return base.exclusion_event(words, possible, value0, value1)
 
 
 @dataclass(frozen=True)
 class MeetInTheMiddle(Attack):
     """Excludes a value if no two summands lead from it to the release.
 
-    Parameters
-    ----------
-    precision
-        The bits p of the summands of Theorem 5.1, as the paper writes them.
-    table
-        All values of a summand of another sampler, as that sampler computes them.
+    The summands are those of Theorem 5.1 with uniforms of `precision` bits, or all values in
+    `table`, of another sampler.
     """
 
     name = "middle"
@@ -201,18 +180,11 @@ class MeetInTheMiddle(Attack):
     table: Floats | None = field(default=None, repr=False, compare=False)
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = ignore_progress,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress
     ) -> Event:
         """Return the event that value0 has a preimage and value1 has none."""
         table = summands(self.precision) if self.table is None else self.table
-        scale, model = target.scale, (np.sort(table),)
-        possible = partial(
-            flag_possible_rows, _have_summands, scale=scale, model=model, progress=progress
-        )
+        model = (np.sort(table),)
+        possible = base.possible_by_kernel(_have_summands, target.scale, model, progress=progress)
         words = f"no two of {len(table):,} summands lead from {value1:g} to y"
-        return exclusion_event(words, possible, value0, value1)
+        return base.exclusion_event(words, possible, value0, value1)

@@ -18,15 +18,8 @@ from typing import Final, SupportsFloat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpnoise.auditing.attacks.base import (
-    OUTPUTS,
-    Attack,
-    Event,
-    Progress,
-    ignore_progress,
-    impossible_event,
-    threshold_event,
-)
+from dpnoise.auditing.attacks import base
+from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event, Progress, no_progress
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.errors import check_integer
 
@@ -37,9 +30,8 @@ SumFunction = Callable[[Data], SupportsFloat]
 # within one known millisecond, or any quantity known to one part in 10^12.
 _LOWER: Final = 10**12
 _MAX_BOUND: Final = 2**40  # `exact_sum` accepts a grid of 1 for integers up to this magnitude.
-_ROWS: Final = (
-    2**20
-)  # Enough rows for a large step between floats, few enough to sum in an instant.
+# Enough rows for a large step between floats, few enough to sum in an instant.
+_ROWS: Final = 2**20
 
 
 @dataclass(frozen=True)
@@ -51,7 +43,7 @@ class Neighbours:
     lower: float
     upper: float
     sensitivity: float  # The largest change of the real sum by one row within the bounds.
-    grid: float  # A power of two of which all rows are multiples.
+    grid: float = 1.0  # A power of two of which all rows are multiples.
 
     def real_sum(self, data: Data) -> Fraction:
         """Return the real sum, by `exact_sum`."""
@@ -77,8 +69,6 @@ def find_neighbours(
     The first t rows are `upper`, all others `lower`. Float sums never fall as t grows, so bisection
     finds a t where one more row makes the sum jump. The sum function is a black box.
 
-    Examples
-    --------
     >>> neighbours = find_neighbours(np.sum)
     >>> neighbours.sensitivity, neighbours.gap(np.sum), neighbours.gap(neighbours.real_sum)
     (1.0, 128.0, 1.0)
@@ -103,7 +93,7 @@ def find_neighbours(
         else:
             low, bottom = middle, value
     data = data_with(low), data_with(high)
-    return Neighbours("changed", data, float(lower), float(upper), float(upper - lower), 1.0)
+    return Neighbours("changed", data, float(lower), float(upper), float(upper - lower))
 
 
 def sum_target(
@@ -115,9 +105,8 @@ def sum_target(
 ) -> Target:
     """Make a target that releases the sum of one data set at value 0, and of the other at value 1.
 
-    `release` takes (data, n) and returns n private sums of the data, with noise for
-    neighbours.sensitivity and epsilon. A public number near the sums is subtracted: a large integer
-    would lose its last digits in the float64 that attacks use.
+    `release` takes (data, n) and returns n private sums. A public number near the sums is
+    subtracted: a large integer would lose its last digits in the float64 that attacks use.
     """
     origin = round(float(neighbours.real_sum(neighbours.data[0])))
 
@@ -136,10 +125,8 @@ class SensitivityAttack(Attack):
 
     Examples
     --------
-    >>> rng = np.random.default_rng()
-    >>> neighbours = find_neighbours(np.sum)
-    >>> target = sum_target(neighbours, lambda data, n: rng.laplace(np.sum(data), 1.0, n))
-    >>> outcome = SensitivityAttack()(target, n=100)
+    >>> attack = SensitivityAttack()
+    >>> outcome = attack(attack.target(epsilon=1.0), n=100)
     >>> outcome.at0.rate, outcome.at1.rate
     (1.0, 0.0)
     """
@@ -153,11 +140,8 @@ class SensitivityAttack(Attack):
 
     def target(self, **claims: float) -> Target:
         """Return a target that adds Laplace noise to `np.sum` of neighbouring data sets."""
-        neighbours, epsilon, rng = (
-            find_neighbours(np.sum),
-            claims["epsilon"],
-            np.random.default_rng(),
-        )
+        neighbours, epsilon = find_neighbours(np.sum), claims["epsilon"]
+        rng = np.random.default_rng()
 
         def release(data: Data, n: int) -> ArrayLike:
             return rng.laplace(np.sum(data), neighbours.sensitivity / epsilon, n)
@@ -165,16 +149,11 @@ class SensitivityAttack(Attack):
         return sum_target(neighbours, release, epsilon=epsilon, name=self.default_target)
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = ignore_progress,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress
     ) -> Event:
         """Return the event that a release is on value0's side of the middle of two medians."""
         median0, median1 = (float(np.median(target(value, n))) for value in (value0, value1))
         middle = (median0 + median1) / 2
         if median0 == median1:
-            return impossible_event(f"both medians are {middle:g}")
-        return threshold_event(middle, above=median0 > median1)
+            return base.impossible_event(f"both medians are {middle:g}")
+        return base.threshold_event(middle, above=median0 > median1)

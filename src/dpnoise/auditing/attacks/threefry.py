@@ -20,15 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpnoise.auditing.attacks.base import (
-    SOURCE,
-    Attack,
-    Event,
-    Progress,
-    ignore_progress,
-    impossible_event,
-    misfit_event,
-)
+from dpnoise.auditing.attacks import base
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, no_progress
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_integer, import_extra, reject
@@ -177,10 +170,9 @@ def recover_seeds(
     numbers: Releases,
     value: float,
     scale: float,
-    *,
     path: Sequence[int] = JAX_PRIVACY,
     seeds: range = ALL_SEEDS,
-    progress: Progress = ignore_progress,
+    progress: Progress = no_progress,
 ) -> list[int]:
     """Return every seed for which jax.random.key(seed) explains the first numbers of a release.
 
@@ -213,15 +205,9 @@ class KeySearch(Attack):
     """Finds the key of a run from its first release, then subtracts the noise of all later ones.
 
     Each call of the target is one release of a run, an array under one key. The attack knows the
-    value of the first eight numbers of the first array, and attacks the arrays that follow.
-
-    Parameters
-    ----------
-    path
-        The splits from the key of the run to the key of its first array. Child 0 of the key of a
-        run is the key of its next release.
-    seeds
-        The seeds to try; all 2^31 take some seconds.
+    value of the first eight numbers of the first array, and attacks the arrays that follow. `path`
+    has the splits from the key of the run to the key of its first array. Child 0 of the key of a
+    run is the key of its next release. `seeds` are the seeds to try; all 2^31 take some seconds.
     """
 
     name = "key-search"
@@ -242,26 +228,17 @@ class KeySearch(Attack):
             reject("seeds", self.seeds, "be a range of step 1 within 0 and 2^32")
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = ignore_progress,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress
     ) -> Event:
         """Return the event that y minus the noise of the recovered key is value0."""
-        known = target(value0, n)[:_KNOWN]
-        seeds = recover_seeds(
-            known, value0, target.scale, path=self.path, seeds=self.seeds, progress=progress
-        )
-        if not seeds and not bounds_hold_for_jax(value0, target.scale):
-            return misfit_event("it does not find the noise of a known key")
+        known, scale = target(value0, n)[:_KNOWN], target.scale
+        seeds = recover_seeds(known, value0, scale, self.path, self.seeds, progress)
+        if not seeds and not bounds_hold_for_jax(value0, scale):
+            return base.misfit_event("it does not find the noise of a known key")
         if len(seeds) != 1:
-            result = "several keys fit" if seeds else "no key fits"
-            return impossible_event(
-                f"nothing: {result} the first release, of {len(self.seeds):,} tried"
-            )
-        match_values = _replay(seeds[0], self.path, target.scale)
+            words = f"{'several keys fit' if seeds else 'no key fits'} the first release"
+            return base.impossible_event(f"nothing: {words}, of {len(self.seeds):,} tried")
+        match_values = _replay(seeds[0], self.path, scale)
 
         def explains(y: Releases, value: float) -> Flags:
             return match_values(y, (value,))[0]

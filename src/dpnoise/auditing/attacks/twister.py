@@ -20,15 +20,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.base import (
-    SOURCE,
-    Attack,
-    Event,
-    Progress,
-    ignore_progress,
-    impossible_event,
-    misfit_event,
-)
+from dpnoise.auditing.attacks import base
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, no_progress
 from dpnoise.auditing.attacks.mironov import FORMULAS, laplace_release
 from dpnoise.auditing.targets.adapters import paper_laplace
 from dpnoise.auditing.targets.target import Releases, Target
@@ -211,8 +204,6 @@ def recover_state(uniforms: Bits, masks: Bits) -> NDArray[np.uint32]:
     The words are a whole state: with position 624 a generator continues with uniform 312. Only the
     top bit of the first word matters; its other bits are returned as 0.
 
-    Examples
-    --------
     >>> victim, clone = np.random.RandomState(), np.random.RandomState()
     >>> uniforms = (victim.random_sample(700) * 2.0**53).astype(np.int64)
     >>> clone.set_state(("MT19937", recover_state(uniforms, np.full(700, 2**53 - 1)), 624))
@@ -277,17 +268,15 @@ def invert_laplace(
     release are consecutive, and bisection finds the first and the last. Their common leading bits
     are known. U = 0 is left out: samplers draw it again.
 
-    Examples
-    --------
     >>> uniforms, masks = invert_laplace(np.array([-0.2876820724517809]), 0.0, 1.0)
     >>> uniforms[0] / 2**53, int(masks[0]) == 2**53 - 1
     (np.float64(0.375), True)
     """
-    number = _formula_number(formula)
+    check_choice("formula", formula, FORMULAS)
     scale = check_positive("scale", scale)
     y = np.ascontiguousarray(releases, dtype=np.float64)
     uniforms, masks = np.empty((2, y.size), np.int64)
-    wrong = _invert(y, float(value), scale, number, uniforms, masks)
+    wrong = _invert(y, float(value), scale, FORMULAS.index(formula), uniforms, masks)
     if wrong >= 0:
         rule = f"be {value!r} plus noise of scale {scale!r} by the formula {formula!r}"
         reject(f"releases[{wrong}]", float(y[wrong]), rule)
@@ -304,8 +293,6 @@ def clone_numpy(
     the last bit. At value 0 the attack needs 624 releases. A value much larger than the noise hides
     low bits, and it needs a few thousand.
 
-    Examples
-    --------
     >>> victim = np.random.RandomState()
     >>> clone = clone_numpy(42 + victim.laplace(size=5000), value=42, scale=1)
     >>> bool((clone.laplace(size=1000) == victim.laplace(size=1000)).all())
@@ -328,12 +315,8 @@ def predict_noise(
     Subtracted from the victim's next n releases, it leaves the values. (The clone gets out of step
     if the victim draws U = 0 and draws again: one release in 2^53.)
     """
-    return _noise(clone.random_sample(n), float(scale), _formula_number(formula))
-
-
-def _formula_number(formula: str) -> int:
     check_choice("formula", formula, FORMULAS)
-    return FORMULAS.index(formula)
+    return _noise(clone.random_sample(n), float(scale), FORMULAS.index(formula))
 
 
 @compile_kernel
@@ -351,12 +334,8 @@ class MersenneTwister(Attack):
 
     The event "y is value0 plus the predicted noise" keeps a clone of the generator, and draws one
     uniform from it for each release. It must see all releases that the target makes after `find`,
-    once and in order, as in `Attack.__call__`. Otherwise it gets out of step.
-
-    Parameters
-    ----------
-    formula
-        The target's formula for Laplace noise, one of FORMULAS; by default, each is tried.
+    once and in order, as in `Attack.__call__`. Otherwise it gets out of step. `formula` is the
+    target's formula for Laplace noise, one of FORMULAS; by default, each is tried.
     """
 
     name = "twister"
@@ -370,12 +349,7 @@ class MersenneTwister(Attack):
     formula: str | None = None
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = ignore_progress,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress
     ) -> Event:
         """Return the event that y is predicted, after recovering the state from value0."""
         check_choice("formula", self.formula, (None, *FORMULAS))
@@ -395,19 +369,20 @@ class MersenneTwister(Attack):
                 else:
                     return _prediction_event(clone, value0, target.scale, formula)
         if formulas:
-            return impossible_event("too few releases to solve for the state of a Mersenne Twister")
-        if not all(fits_library(formula) for formula in FORMULAS):
-            return misfit_event("it does not give the noise of a known seed")
-        return impossible_event("no Mersenne Twister state explains the releases")
+            reason = "too few releases to solve for the state of a Mersenne Twister"
+            return base.impossible_event(reason)
+        if not all(_fits_library(formula) for formula in FORMULAS):
+            return base.misfit_event("it does not give the noise of a known seed")
+        return base.impossible_event("no Mersenne Twister state explains the releases")
 
 
-def fits_library(formula: str) -> bool:
+def _fits_library(formula: str) -> bool:
     """Return whether a formula gives the library's noise of a known seed on this machine."""
+    rng = np.random.RandomState(0)
     if formula == "numpy":
-        noise = np.random.RandomState(0).laplace(size=_KNOWN_NOISE)
+        noise = rng.laplace(size=_KNOWN_NOISE)
     else:
-        uniform = np.random.RandomState(0).random_sample
-        noise = np.array([paper_laplace(uniform) for _ in range(_KNOWN_NOISE)])
+        noise = np.array([paper_laplace(rng.random_sample) for _ in range(_KNOWN_NOISE)])
     model = predict_noise(np.random.RandomState(0), _KNOWN_NOISE, 1.0, formula)
     return bool((model == noise).all())
 

@@ -18,15 +18,8 @@ from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing.attacks.base import (
-    SOURCE,
-    Attack,
-    Event,
-    Progress,
-    best_exclusion_event,
-    flag_possible_rows,
-    ignore_progress,
-)
+from dpnoise.auditing.attacks import base
+from dpnoise.auditing.attacks.base import SOURCE, Attack, Event, Progress, no_progress
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import check_choice
@@ -102,10 +95,7 @@ def flag_feasible_layers(
     A release of this value is always feasible. The table is "numpy" for `numpy.random.Generator`,
     "go" for math/rand, or "go/v2" for math/rand/v2.
 
-    Examples
-    --------
-    >>> rng = np.random.default_rng()
-    >>> releases = rng.normal(3.0, 2.0, size=100)
+    >>> releases = np.random.default_rng().normal(3.0, 2.0, size=100)
     >>> bool(flag_feasible_layers(releases, value=3.0, scale=2.0).all())
     True
     """
@@ -113,7 +103,7 @@ def flag_feasible_layers(
     layers = _TABLES[table]()
     stride = float(layers.weights.size) if layers.tied else 1.0
     model = (layers.weights, layers.edge, 2.0**layers.digits, stride)
-    return flag_possible_rows(_feasible, releases, value, scale=scale, model=model)
+    return base.possible_by_kernel(_feasible, scale, model)(releases, value)
 
 
 @compile_kernel
@@ -142,23 +132,16 @@ def _layer_gives(
 
 @compile_kernel
 def _feasible(
-    q: Floats,
-    c: float,
-    sigma: float,
-    weights: Floats,
-    edge: float,
-    most: float,
-    stride: float,
-    out: Flags,
+    q: Floats, c: float, s: float, w: Floats, edge: float, most: float, stride: float, out: Flags
 ) -> None:
-    """Try the layers of each release until one gives it."""
+    """Try the layers, with the constants w, of each release until one gives it."""
     for element in range(q.size):
         # In the tail, with a small margin before it, everything counts as possible.
-        possible = abs(q[element] - c) >= sigma * edge * (1 - 2.0**-40)
-        for i in range(weights.size):
+        possible = abs(q[element] - c) >= s * edge * (1 - 2.0**-40)
+        for i in range(w.size):
             if possible:
                 break
-            possible = _layer_gives(q[element], weights[i], c, sigma, most, stride, i % stride)
+            possible = _layer_gives(q[element], w[i], c, s, most, stride, i % stride)
         out[element] = possible
 
 
@@ -166,17 +149,7 @@ def _feasible(
 class Ziggurat(Attack):
     """Excludes a value by the layers of the noise's sampler.
 
-    Parameters
-    ----------
-    table
-        The sampler: "numpy", "go" or "go/v2"; by default the one that excludes most.
-
-    Examples
-    --------
-    >>> from dpnoise.auditing.targets import make_target
-    >>> outcome = Ziggurat()(make_target("numpy.normal"), n=1000)
-    >>> outcome.at0.rate >= outcome.at1.rate
-    True
+    `table` is the sampler: "numpy", "go" or "go/v2"; by default the one that excludes most.
     """
 
     name = "ziggurat"
@@ -192,16 +165,12 @@ class Ziggurat(Attack):
         check_choice("table", self.table, (None, *_TABLES))
 
     def find(
-        self,
-        target: Target,
-        value0: float,
-        value1: float,
-        n: int,
-        progress: Progress = ignore_progress,
+        self, target: Target, value0: float, value1: float, n: int, progress: Progress = no_progress
     ) -> Event:
         """Return the event that value0 is possible and value1 is not, for the best table."""
-        models, words = [], f"ziggurat leads from {value0:g} to y, none from {value1:g}"
+        events, words = [], f"ziggurat leads from {value0:g} to y, none from {value1:g}"
         for table in _TABLES if self.table is None else (self.table,):
             possible = partial(flag_feasible_layers, scale=target.scale, table=table)
-            models.append((f"a layer of {table}'s {words}", possible))
-        return best_exclusion_event(models, target, value0, value1, n)
+            event = base.exclusion_event(f"a layer of {table}'s {words}", possible, value0, value1)
+            events.append(event)
+        return base.best_event(events, target, value0, value1, n)

@@ -28,13 +28,13 @@ _EXACT_BITS: Final = 53  # A probability with more bits would be rounded.
 # The most bits of uniforms for which all outputs can be enumerated in seconds: of all uniforms
 # together or, where laws of summands are added, of one summand.
 MOST_BITS: Final = 24
-# Most bits of two summands whose sums can be counted in a histogram.
-_MOST_SUMMED_BITS: Final = 32
+_MOST_SUMMED_BITS: Final = 32  # Most bits of two summands whose sums can be counted in a histogram.
 _LARGEST_HISTOGRAM: Final = 2**20  # Cells up to which a histogram is worth its memory.
 _CHUNK: Final = 2**17  # Outputs that a thread computes at once, so that memory stays bounded.
 # Values of one law that are added to the other at a time. Small blocks divide the work evenly.
 _ROWS: Final = 64
 _UNIFORMS_IN_TWO_PAIRS: Final = 4
+_STEPWISE_FORMS: Final = ("inverse", "exponentials", "theorem", "pairs")
 _MOST_EPSILON: Final = 700.0  # Above this, e^epsilon overflows float64.
 
 
@@ -42,15 +42,9 @@ _MOST_EPSILON: Final = 700.0  # Above this, e^epsilon overflows float64.
 class Format:
     """A binary floating-point format with IEEE 754's subnormals, infinities and ties to even.
 
-    Parameters
-    ----------
-    name
-        The name in texts.
-    digits
-        Binary digits of the significand, including the implicit one.
-    emin
-        The smallest normal number is 2^emin; all numbers are below 2^(2-emin). It is at most -4,
-        so that no sampler's noise overflows.
+    The significand has `digits` binary digits, including the implicit one. The smallest normal
+    number is 2^emin, and all numbers are below 2^(2-emin). emin is at most -4, so that no sampler's
+    noise overflows.
 
     Examples
     --------
@@ -152,37 +146,20 @@ def delta(epsilon: float, law0: Law, law1: Law) -> float:
     return float(np.maximum(difference, 0).sum())
 
 
-def _inverse(U: Floats, fl: Rounding) -> Floats:
-    """Equation (2), with the mirror image log(1 - 2U) of log(2U), as in docs/samplers.md."""
-    return np.where(U < 1 / 2, 1.0, -1.0) * fl(np.log(fl(1 - fl(2 * (U % 0.5)))))
+def _summand(form: str, U: Floats, fl: Rounding) -> Floats:
+    """Return a summand of a form for all uniforms, with every operation rounded by `fl`."""
+    if form == "inverse":
+        # Equation (2), with the mirror image log(1 - 2U) of log(2U), as in docs/samplers.md.
+        return np.where(U < 1 / 2, 1.0, -1.0) * fl(np.log(fl(1 - fl(2 * (U % 0.5)))))
+    logarithm = fl(np.log(fl(1 - U)))
+    if form == "exponentials":
+        return -logarithm
+    # Theorem 5.1 is log(1 - U) cos(pi U'), a member of a pair sqrt(-log(1 - U)) cos(pi U').
+    radius = logarithm if form == "theorem" else fl(np.sqrt(-logarithm))
+    cosine = fl(np.cos(fl(fl(math.pi) * U)))  # As the paper's program computes it.
+    return fl(np.multiply.outer(radius, cosine))
 
 
-def _exponential(U: Floats, fl: Rounding) -> Floats:
-    """-log(1 - U)."""
-    return -fl(np.log(fl(1 - U)))
-
-
-def _cosine(U: Floats, fl: Rounding) -> Floats:
-    """cos(pi U), as the paper's program computes it."""
-    return fl(np.cos(fl(fl(math.pi) * U)))
-
-
-def _theorem(U: Floats, fl: Rounding) -> Floats:
-    """One summand of Theorem 5.1: log(1 - U) cos(pi U')."""
-    return fl(np.multiply.outer(fl(np.log(fl(1 - U))), _cosine(U, fl)))
-
-
-def _pair(U: Floats, fl: Rounding) -> Floats:
-    """One member of a Box-Muller pair: sqrt(-log(1 - U)) cos(pi U')."""
-    return fl(np.multiply.outer(fl(np.sqrt(_exponential(U, fl))), _cosine(U, fl)))
-
-
-_SUMMANDS: Final = {
-    "inverse": _inverse,
-    "exponentials": _exponential,
-    "theorem": _theorem,
-    "pairs": _pair,
-}
 _FORMS: Final = {form.name: form for form in (*forms.LAPLACE, *forms.GAUSSIAN)}
 
 
@@ -197,13 +174,8 @@ def stepwise_law(form: str, variates: int, precision: int, fmt: Format) -> Law:
     form
         "inverse", "exponentials", "theorem" or "pairs" (docs/samplers.md). The cosine is the
         paper's, without Remark 1.
-    variates
-        The number n of uniforms that each output uses.
-    precision
-        The number p of bits of each uniform, at most `fmt.digits`: a uniform must be a value of the
-        format.
-    fmt
-        The format.
+    variates, precision
+        The number of uniforms for each output, and of their bits, at most `fmt.digits`.
 
     Examples
     --------
@@ -211,11 +183,11 @@ def stepwise_law(form: str, variates: int, precision: int, fmt: Format) -> Law:
     >>> float(law.probabilities.sum())
     1.0
     """
-    check_choice("form", form, _SUMMANDS)
+    check_choice("form", form, _STEPWISE_FORMS)
     summands = _FORMS[form].summands(check_integer("variates", variates, least=1))
     most = min(_EXACT_BITS, MOST_BITS * summands) if fmt.is_small else MOST_BITS
     n, p = _check_size(form, variates, precision, fmt, most)
-    values = _SUMMANDS[form](np.arange(2.0**p) / 2.0**p, fmt.round).ravel()
+    values = _summand(form, np.arange(2.0**p) / 2.0**p, fmt.round).ravel()
     summand = total = merge(values, np.full(values.size, 1 / values.size))
     if form == "exponentials":
         summand = Law(-summand.values, summand.probabilities)
@@ -231,12 +203,8 @@ def sampler_law(form: str, variates: int, precision: int, fmt: Format) -> Law:
     """Return the law of dpnoise's own sampler: its kernel in float64, rounded once to the format.
 
     The kernel runs on all words. For "theorem" and "pairs" with four uniforms, it runs on one pair
-    of uniforms, and the law of the sum of two pairs is computed from that.
-
-    Parameters
-    ----------
-    form, variates, precision
-        As `Generator.laplace` and `Generator.normal` take them.
+    of uniforms, and the law of the sum of two pairs is computed from that. Form, variates and
+    precision are those of `Generator.laplace` and `Generator.normal`.
 
     Examples
     --------

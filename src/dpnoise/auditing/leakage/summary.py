@@ -13,19 +13,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from dpnoise.auditing.leakage import laws
-from dpnoise.auditing.leakage.laws import (
-    BFLOAT16,
-    FLOAT16,
-    FLOAT32,
-    Format,
-    Law,
-    delta,
-    release_law,
-)
+from dpnoise.auditing.leakage.laws import BFLOAT16, FLOAT16, FLOAT32, Format, Law, delta
 from dpnoise.core import errors
 from dpnoise.core.arrays import Floats
 from dpnoise.core.entropy import Words
-from dpnoise.noise.distributions import Distribution, Gaussian, Laplace
+from dpnoise.noise.distributions import Gaussian, Laplace
 from dpnoise.release import exact
 
 if TYPE_CHECKING:
@@ -40,27 +32,15 @@ _FAR: Final = 60.0  # Distance in scales beyond which the probability is below 1
 
 @dataclass(frozen=True)
 class ReleaseBounds:
-    """Bounds on delta of the exact release, from the decisions of words of a few bits.
+    """Bounds on delta of the exact release, from the decisions of words of a few bits."""
 
-    Parameters
-    ----------
-    form, bits, grid
-        The kernel, the bits of each word, and the grid.
-    low, high
-        delta(epsilon) lies between these.
-    ideal
-        delta(epsilon) of the ideal mechanism, rounded to the grid.
-    undecided
-        The probability that this many bits do not decide the output at value0.
-    """
-
-    form: str
-    bits: int
+    form: str  # The kernel.
+    bits: int  # The bits of each word.
     grid: float
-    low: float
+    low: float  # delta(epsilon) lies between `low` and `high`.
     high: float
-    ideal: float
-    undecided: float
+    ideal: float  # delta(epsilon) of the ideal mechanism, rounded to the grid.
+    undecided: float  # The probability that this many bits do not decide the output at value0.
 
 
 # Gaussians released in pairs have the law of gaussian_2, so they are left out.
@@ -92,39 +72,29 @@ def release_bounds(
     >>> bounds.low <= bounds.ideal <= bounds.high < 0.0012
     True
     """
-    exact_form = _check_form(form, bits, scale, grid)
-    values = value0, value1
-    (decided0, undecided0), (decided1, undecided1) = (
-        _decided_law(exact_form, bits, value, scale, grid) for value in values
-    )
-    far = math.ceil((abs(value0) + abs(value1) + _FAR * scale) / grid)
-    ideal0, ideal1 = (_ideal_law(exact_form.distribution, x, scale, grid, far) for x in values)
-    decided, ideal = delta(epsilon, decided0, decided1), delta(epsilon, ideal0, ideal1)
-    low = max(0.0, decided - math.exp(epsilon) * undecided1)
-    return ReleaseBounds(form, bits, grid, low, min(1.0, decided + undecided0), ideal, undecided0)
-
-
-def _check_form(form: str, bits: int, scale: float, grid: float) -> exact.AdditiveForm:
     errors.check_choice("form", form, _FORMS)
     exact_form = _FORMS[form]
     errors.check_integer("bits", bits, least=2, most=laws.MOST_BITS // exact_form.variates)
     errors.check_positive("scale", scale)
     errors.check_power_of_two("grid", grid)
     if grid < _FINEST * scale:
-        errors.reject(
-            "grid", grid, "be at least scale / 1024: short words decide nothing on finer ones"
-        )
-    return exact_form
-
-
-def _ideal_law(
-    distribution: Distribution, value: float, scale: float, grid: float, far: int
-) -> Law:
-    """Return the law of the ideal mechanism, rounded to the grid, in cells from -far to far."""
-    points = grid * np.arange(-far, far + 1, dtype=np.float64)
-    return Law(
-        points, laws.cell_probabilities(distribution, (points[:-1] + grid / 2 - value) / scale)
+        rule = "be at least scale / 1024: short words decide nothing on finer ones"
+        errors.reject("grid", grid, rule)
+    values = value0, value1
+    (decided0, undecided0), (decided1, undecided1) = (
+        _decided_law(exact_form, bits, value, scale, grid) for value in values
     )
+    far = math.ceil((abs(value0) + abs(value1) + _FAR * scale) / grid)
+    points = grid * np.arange(-far, far + 1, dtype=np.float64)
+
+    def ideal_law(value: float) -> Law:
+        borders = (points[:-1] + grid / 2 - value) / scale
+        return Law(points, laws.cell_probabilities(exact_form.distribution, borders))
+
+    decided = delta(epsilon, decided0, decided1)
+    ideal = delta(epsilon, ideal_law(value0), ideal_law(value1))
+    low = max(0.0, decided - math.exp(epsilon) * undecided1)
+    return ReleaseBounds(form, bits, grid, low, min(1.0, decided + undecided0), ideal, undecided0)
 
 
 def _decided_law(
@@ -210,7 +180,7 @@ def _leak(
     epsilon: float, sampler: tuple[str, str, int | None, int | None, str], law: Law, fmt: Format
 ) -> Leak:
     """Return one row: the leak of 0 against 1 at scale 1."""
-    at_0, at_1 = (release_law(law, value, fmt) for value in (0.0, 1.0))
+    at_0, at_1 = (laws.release_law(law, value, fmt) for value in (0.0, 1.0))
     noise = "Gaussian" if sampler[1] == "pairs" else "Laplace"
     deltas = delta(epsilon, at_0, at_1), delta(epsilon, at_1, at_0), _ideal_delta(noise, epsilon)
     return Leak(sampler[0], noise, *sampler[1:], *deltas)
@@ -226,30 +196,24 @@ def _ideal_delta(noise: str, epsilon: float) -> float:
 
 def release_table(epsilon: float = 1.0) -> list[ReleaseBounds]:
     """Return bounds on delta of the exact release, at scale 1 on a grid of 1, 0 against 1."""
-    return [
-        release_bounds(form, bits, epsilon) for form, all_bits in _RELEASES for bits in all_bits
-    ]
+    cases = [(form, bits) for form, all_bits in _RELEASES for bits in all_bits]
+    return [release_bounds(form, bits, epsilon) for form, bits in cases]
 
 
 def format_tables(leaks: list[Leak], releases: list[ReleaseBounds], epsilon: float) -> str:
     """Return both tables as text, with a line for each n and a column for each p."""
     lines = [f"delta({epsilon:g}) of fl(0 + z) against fl(1 + z), in brackets the other way round"]
-    for (arithmetic, fmt, noise), rows in groupby(
-        leaks, lambda row: (row.arithmetic, row.format, row.noise)
+    for (title, ideal), rows in groupby(
+        leaks, lambda row: (f"{row.noise}, {row.format}, {row.arithmetic}", row.ideal)
     ):
-        group = list(rows)
-        lines += ["", f"{noise}, {fmt}, {arithmetic} (in real arithmetic {group[0].ideal:.3f})"]
-        for (n, form), line in groupby(group, lambda row: (row.variates, row.form)):
+        lines += ["", f"{title} (in real arithmetic {ideal:.3f})"]
+        for (n, form), line in groupby(rows, lambda row: (row.variates, row.form)):
             sampler = "" if n is None else f"n = {n}  {form}"
             lines.append(f"  {sampler:21}" + "  ".join(map(_entry, line)))
     lines += ["", f"exact release on a grid of 1: delta({epsilon:g}) lies between"]
-    for form, bounds in groupby(releases, lambda bound: bound.form):
-        by_bits = list(bounds)
-        lines.append(f"  {form} (in real arithmetic, rounded, {by_bits[0].ideal:.4f})")
-        lines += [
-            f"    {bound.low:.4f} and {bound.high:.4f} by words of {bound.bits} bits"
-            for bound in by_bits
-        ]
+    for (form, ideal), bounds in groupby(releases, lambda row: (row.form, row.ideal)):
+        lines.append(f"  {form} (in real arithmetic, rounded, {ideal:.4f})")
+        lines += [f"    {b.low:.4f} and {b.high:.4f} by words of {b.bits} bits" for b in bounds]
     return "\n".join(lines)
 
 
@@ -261,11 +225,8 @@ def _entry(row: Leak) -> str:
 
 # Colours that are distinct for any colour vision (Okabe and Ito), with different markers as well.
 _STYLES: Final = {
-    1: ("#D55E00", "o"),
-    2: ("#E69F00", "s"),
-    4: ("#0072B2", "^"),
-    8: ("#009E73", "D"),
-}
+    1: ("#D55E00", "o"), 2: ("#E69F00", "s"), 4: ("#0072B2", "^"), 8: ("#009E73", "D")
+}  # fmt: skip
 
 _PANELS: Final = (
     ("Laplace in float16, every operation rounded", EVERY, "Laplace", ["float16"]),
@@ -324,15 +285,9 @@ def _draw_releases(axis: "Axes", releases: list[ReleaseBounds]) -> None:
     for form in dict.fromkeys(row.form for row in releases):
         rows = [row for row in releases if row.form == form]
         noise, _, n = form.partition("_")
-        axis.fill_between(
-            [row.bits for row in rows],
-            [row.low for row in rows],
-            [row.high for row in rows],
-            color=_STYLES[int(n)][0],
-            alpha=0.3,
-            linewidth=0,
-            label=f"{noise.capitalize()}, n = {n}: left open",
-        )
+        bits, low, high = zip(*((row.bits, row.low, row.high) for row in rows), strict=True)
+        color, label = _STYLES[int(n)][0], f"{noise.capitalize()}, n = {n}: left open"
+        axis.fill_between(bits, low, high, label=label, color=color, alpha=0.3, linewidth=0)
         ends = (rows[0].bits, rows[-1].bits)
         axis.plot(ends, (rows[0].ideal,) * 2, color=ink, linewidth=1.5)
     axis.plot([], [], color=ink, linewidth=1.5, label="real arithmetic, rounded")

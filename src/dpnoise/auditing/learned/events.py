@@ -12,46 +12,16 @@ from typing import Final
 import numpy as np
 
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
-from dpnoise.auditing.learned.expected_bounds import (
-    TREES,
-    Proposal,
-    Score,
-    drop_duplicates,
-    propose_events_of_score,
-)
-from dpnoise.auditing.learned.scores import (
-    Cells,
-    Steps,
-    count_by_cell,
-    edges_of,
-    edges_of_codes,
-    find_cells,
-    fit_rising_steps,
-    fit_steps,
-    fit_weights,
-    refit_steps,
-    tail_shares,
-)
-from dpnoise.auditing.learned.views import (
-    DIFFERENCES,
-    PARTS,
-    SIDES,
-    WHOLE,
-    Block,
-    Take,
-    Text,
-    View,
-    group_equal_rows,
-    no_text,
-    row_codes,
-    views_of,
-)
+from dpnoise.auditing.learned import expected_bounds, steps, views
+from dpnoise.auditing.learned.expected_bounds import TREES, Proposal, Score
+from dpnoise.auditing.learned.steps import Cells, Steps
+from dpnoise.auditing.learned.views import DIFFERENCES, PARTS, SIDES, WHOLE, Block, Take, Text, View
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import import_extra
 
 # Quantile levels of the edges between cells, for monotone ratios and for free ones.
-_MONOTONE_SHARES: Final = tail_shares(TUNING.monotone_log_odds, TUNING.monotone_cells - 1)
+_MONOTONE_SHARES: Final = steps.tail_shares(TUNING.monotone_log_odds, TUNING.monotone_cells - 1)
 _FREE_SHARES: Final = np.arange(1, TUNING.free_cells) / TUNING.free_cells
 
 
@@ -61,7 +31,7 @@ def propose_events(
     names: Sequence[str],
     estimator: BoundEstimator,
     *,
-    text: Text = no_text,
+    text: Text = views.no_text,
     quick: bool = False,
     tree_seed: int | None = None,
 ) -> list[Proposal]:
@@ -80,15 +50,15 @@ def propose_events(
         fit, select = fit.first(TUNING.quick_outputs), select.first(TUNING.quick_outputs)
         combine = select
     sample = [rows[: min(n // 2, TUNING.view_outputs)] for rows in (rows0, rows1)]
-    views = views_of(np.concatenate(sample), names, text)
+    all_views = views.views_of(np.concatenate(sample), names, text)
     events: list[Proposal] = []
-    scores = _learn_scores(views, fit, combine, quick=quick)
+    scores = _learn_scores(all_views, fit, combine, quick=quick)
     if tree_seed is not None:
         scores = chain(scores, _boost_trees(fit.first(TUNING.boosting_outputs), combine, tree_seed))
     for score in scores:
         rows = select.first(TUNING.summing_outputs) if len(score.views) > 1 else select
-        events += propose_events_of_score(score, rows.evaluate(score), estimator)
-    return drop_duplicates(events)
+        events += expected_bounds.propose_events_of_score(score, rows.evaluate(score), estimator)
+    return expected_bounds.drop_duplicates(events)
 
 
 def tune_thresholds(
@@ -98,12 +68,10 @@ def tune_thresholds(
 
     Each score gives several events: the best one, and rarer and likelier ones.
     """
-    rows = _PairedRows(rows0, rows1)
-    events = chain.from_iterable(
-        propose_events_of_score(score, rows.evaluate(score), estimator, several=True)
-        for score in scores
-    )
-    return drop_duplicates(proposal for proposal in events if not proposal.rare)
+    rows, propose = _PairedRows(rows0, rows1), expected_bounds.propose_events_of_score
+    events = [propose(s, rows.evaluate(s), estimator, several=True) for s in scores]
+    usual = (event for event in chain.from_iterable(events) if not event.rare)
+    return expected_bounds.drop_duplicates(usual)
 
 
 class _PairedRows:
@@ -131,11 +99,11 @@ class _PairedRows:
         key = view.take, id(edges)
         if key not in self._cells:
             # The entry keeps the edges alive, so that no other array gets their id.
-            self._cells[key] = edges, find_cells(edges, self.values_of(view))
+            self._cells[key] = edges, steps.find_cells(edges, self.values_of(view))
         return self._cells[key][1]
 
     def counts(self, view: View, edges: Floats) -> tuple[Floats, Floats]:
-        return count_by_cell(edges, self.cells(view, edges), self.count0, self.count1)
+        return steps.count_by_cell(edges, self.cells(view, edges), self.count0, self.count1)
 
     def features(self, pairs: Sequence[tuple[View, Steps]]) -> Floats:
         return np.column_stack([step.ratios[self.cells(view, step.edges)] for view, step in pairs])
@@ -163,7 +131,7 @@ def deduplicate_rows(*parts: Floats) -> tuple[Floats, list[Floats], bool]:
     lengths = [len(part) for part in parts]
     if not has_many_duplicates(np.concatenate([part[: TUNING.folding_outputs] for part in parts])):
         return rows, [np.repeat(row, lengths) for row in np.eye(len(parts))], False
-    first, same = group_equal_rows(rows)
+    first, same = views.group_equal_rows(rows)
     groups = np.split(same, np.cumsum(lengths)[:-1])
     repeats = [np.bincount(group, minlength=len(first)).astype(np.float64) for group in groups]
     return rows[first], repeats, True
@@ -171,22 +139,22 @@ def deduplicate_rows(*parts: Floats) -> tuple[Floats, list[Floats], bool]:
 
 def has_many_duplicates(rows: Floats) -> bool:
     """Return whether enough rows repeat to make deduplication worthwhile."""
-    return len(np.unique(row_codes(rows))) * TUNING.least_repeats <= len(rows)
+    return len(np.unique(views.row_codes(rows))) * TUNING.least_repeats <= len(rows)
 
 
 def _promising_scores(
-    views: Sequence[View], fit: _PairedRows, combine: _PairedRows, *, quick: bool
+    all_views: Sequence[View], fit: _PairedRows, combine: _PairedRows, *, quick: bool
 ) -> list[tuple[View, Steps]]:
     """Return the best scores of single views.
 
     Scores of a whole output are always kept. Unless `quick`, scores of parts and of their
     differences are kept too if an output has few parts, because sums of them may be strong.
     """
-    learned = [(view, step) for view in views for step in _learn_steps(view, fit)]
+    learned = [(view, step) for view in all_views for step in _learn_steps(view, fit)]
     z_scores = [_z_score(view, step, combine) for view, step in learned]
     most = TUNING.quick_scores_relearned if quick else TUNING.scores_relearned
     best = set(np.argsort(z_scores, kind="stable")[::-1][:most].tolist())
-    keep_parts = not quick and sum(view.kind == PARTS for view in views) <= TUNING.parts_summed
+    keep_parts = not quick and sum(view.kind == PARTS for view in all_views) <= TUNING.parts_summed
 
     def is_kept(view: View, step: Steps) -> bool:
         return view.kind in {WHOLE, *SIDES} or (
@@ -197,14 +165,14 @@ def _promising_scores(
 
 
 def _learn_scores(
-    views: Sequence[View], fit: _PairedRows, combine: _PairedRows, *, quick: bool
+    all_views: Sequence[View], fit: _PairedRows, combine: _PairedRows, *, quick: bool
 ) -> Iterator[Score]:
     """Learn scores of single views, and sums within each kind and over the best of all kinds.
 
     All views are ranked on few releases, and the best are learned again on all.
     """
     few = TUNING.view_ranking_outputs // 4 if quick else TUNING.view_ranking_outputs
-    kept = _promising_scores(views, fit.first(few), combine.first(few), quick=quick)
+    kept = _promising_scores(all_views, fit.first(few), combine.first(few), quick=quick)
     for_sums, last_size, last_mix = combine.first(TUNING.summing_outputs), 0, 0
     ranked, z_scores = _relearn_and_rank(kept, fit.first(TUNING.summing_outputs), for_sums)
     for threshold in TUNING.summed_standard_errors[: 1 if quick else None]:
@@ -213,9 +181,8 @@ def _learn_scores(
             continue
         last_size = len(strong)
         for kind in (PARTS, DIFFERENCES):
-            yield from _sum_scores(
-                [pair for pair in strong if pair[0].kind == kind], for_sums, quick=quick
-            )
+            of_kind = [pair for pair in strong if pair[0].kind == kind]
+            yield from _sum_scores(of_kind, for_sums, quick=quick)
         # Views of two kinds may read the same number, which may enter a sum only once.
         mix = _first_of_each(strong, lambda view: view.take)[: TUNING.kinds_summed]
         if not quick and len(mix) != last_mix:
@@ -255,8 +222,8 @@ def _boost_trees(fit: _PairedRows, combine: _PairedRows, seed: int) -> Iterator[
 
     view = View("the likelihood ratio that boosted trees give", TREES, take)
     x = combine.values_of(view)
-    (edges,) = edges_of(x, combine.count0 + combine.count1, _MONOTONE_SHARES)
-    step = fit_rising_steps(edges, *combine.counts(view, edges))
+    (edges,) = steps.edges_of(x, combine.count0 + combine.count1, _MONOTONE_SHARES)
+    step = steps.fit_rising_steps(edges, *combine.counts(view, edges))
     yield Score((view,), (step,), (1.0,))
 
 
@@ -267,7 +234,8 @@ def _relearn_and_rank(
 
     The second result has the z-scores, by the id of the step function.
     """
-    learned = [(view, refit_steps(step, *fit.counts(view, step.edges))) for view, step in pairs]
+    refit = steps.refit_steps
+    learned = [(view, refit(step, *fit.counts(view, step.edges))) for view, step in pairs]
     z_scores = {id(step): _z_score(view, step, combine) for view, step in learned}
     return sorted(learned, key=lambda pair: -z_scores[id(pair[1])]), z_scores
 
@@ -280,14 +248,14 @@ def _learn_steps(view: View, fit: _PairedRows) -> list[Steps]:
     """
     x, repeats = fit.values_of(view), fit.count0 + fit.count1
     if view.coded:
-        edges = edges_of_codes(x, repeats)
+        edges = steps.edges_of_codes(x, repeats)
         seen = fit.counts(view, edges)
-        return [fit_steps(edges, *seen, span) for span in sorted({0, view.ordered_span})]
-    fine, coarse = edges_of(x, repeats, _MONOTONE_SHARES, _FREE_SHARES)
-    rising = fit_rising_steps(fine, *fit.counts(view, fine))
+        return [steps.fit_steps(edges, *seen, span) for span in sorted({0, view.ordered_span})]
+    fine, coarse = steps.edges_of(x, repeats, _MONOTONE_SHARES, _FREE_SHARES)
+    rising = steps.fit_rising_steps(fine, *fit.counts(view, fine))
     if len(fine) <= TUNING.max_edges_of_binary_view:
         return [rising]
-    return [rising, fit_steps(coarse, *fit.counts(view, coarse))]
+    return [rising, steps.fit_steps(coarse, *fit.counts(view, coarse))]
 
 
 def _z_score(view: View, step: Steps, part: _PairedRows) -> float:
@@ -321,8 +289,8 @@ def _sum_scores(
     """Yield the plain sum of several scores and, unless `quick`, a weighted sum."""
     if len(pairs) < 2:
         return
-    views, step_functions = zip(*pairs, strict=True)
-    yield Score(views, step_functions, (1.0,) * len(pairs))
+    summed_views, step_functions = zip(*pairs, strict=True)
+    yield Score(summed_views, step_functions, (1.0,) * len(pairs))
     if not quick:
-        fitted = fit_weights(combine.features(pairs), combine.count0, combine.count1)
-        yield Score(views, step_functions, tuple(fitted.tolist()))
+        fitted = steps.fit_weights(combine.features(pairs), combine.count0, combine.count1)
+        yield Score(summed_views, step_functions, tuple(fitted.tolist()))

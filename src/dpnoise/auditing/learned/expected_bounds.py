@@ -7,7 +7,7 @@ is the epsilon (or mu, or rho) that this count will probably certify with it.
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -15,12 +15,8 @@ from scipy import special
 
 from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
-from dpnoise.auditing.learned.scores import (
-    Steps,
-    count_above_and_below,
-    fit_logistic_curve,
-    tail_shares,
-)
+from dpnoise.auditing.learned import steps as step_functions
+from dpnoise.auditing.learned.steps import Steps, tail_shares
 from dpnoise.auditing.learned.views import SIDES, Block, Rows, Text, View, no_text
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Flags, Floats
@@ -64,7 +60,6 @@ class Proposal:
     """A learned event: its score and threshold, its counts, and its expected bound."""
 
     score: Score
-    event: Event
     cut: float  # The threshold of the score.
     swapped: bool  # The event is score < cut, which is likelier at the second data set.
     expected_bound: float
@@ -76,15 +71,30 @@ class Proposal:
 
     def holds(self, value: Floats) -> Flags:
         """Return for each value of the score whether the event happened."""
-        return _is_beyond(value, self.cut, swapped=self.swapped)
+        return np.asarray(value < self.cut if self.swapped else value > self.cut)
 
+    @cached_property
+    def event(self) -> Event:
+        """The event, of rows."""
+        return Event(self._words(), lambda rows: self.holds(self.score(rows)))
 
-def _is_beyond(value: Floats, cut: float, *, swapped: bool) -> Flags:
-    return np.asarray(value < cut if swapped else value > cut)
-
-
-def _happens(score: Score, cut: float, swapped: bool, rows: Rows) -> Flags:  # noqa: FBT001 - see `partial`
-    return _is_beyond(score(rows), cut, swapped=swapped)
+    def _words(self) -> str:
+        """Describe in words when the score is beyond its threshold."""
+        score = self.score
+        if len(score.views) > 1:
+            pairs = zip(score.weights, score.views, strict=True)
+            names = [view.words for _, view in sorted(pairs, key=lambda p: -abs(p[0]))]
+            rest = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+            shown = f"{', '.join(names[:_MAX_NAMED])}{rest}"
+            side = "below" if self.swapped else "above"
+            return f"a likelihood ratio of {shown} is {side} {np.exp(self.cut):.4g}"
+        view, step = score.views[0], score.steps[0]
+        inside = self.holds(step.ratios)
+        if view.coded:
+            return f"{view.words} is one of {int(inside.sum())}"
+        may_be_missing = view.may_be_missing
+        ranges = describe_ranges(step.edges, inside, view.text, may_be_missing=may_be_missing)
+        return f"{view.words} is {ranges}"
 
 
 def propose_events_of_score(
@@ -103,7 +113,7 @@ def propose_events_of_score(
     values, count0, count1 = seen
     cuts, is_complete = _choose_cuts(values, count0 + count1)
     n = int(count0.sum())
-    above, below = count_above_and_below(cuts, values, count0, count1)
+    above, below = step_functions.count_above_and_below(cuts, values, count0, count1)
     upper, lower, misfit = _fit_curve(cuts, below[0], below[1], n, is_complete=is_complete)
     cost = TUNING.complexity_cost * _complexity(score)
     rarer = TUNING.rarer_events if several else 0
@@ -111,16 +121,10 @@ def propose_events_of_score(
     events: list[Proposal] = []
     for swapped, hits, shares in ((False, above, upper), (True, below[::-1], lower[::-1])):
         for i, expected, rare in _best_cuts(hits, shares, n, estimator, misfit, rarer, likelier):
-            cut = cuts[i]
-            words = _describe_event(score, cut, swapped=swapped)
-            event = Event(words, partial(_happens, score, cut, swapped))
             discounted = expected - cost * abs(expected)
             counted, smooth = ((float(x[0][i]), float(x[1][i])) for x in (hits, shares))
-            events.append(
-                Proposal(
-                    score, event, cut, swapped, discounted, counted, smooth, misfit, cost, rare
-                )
-            )
+            of_counts = discounted, counted, smooth, misfit, cost, rare
+            events.append(Proposal(score, cuts[i], swapped, *of_counts))
     return events
 
 
@@ -135,13 +139,10 @@ def _best_cuts(
 ) -> list[tuple[int, float, bool]]:
     """Return (index, expected bound, whether the event is rare) for the best thresholds."""
     hits0, hits1 = hits
-    usual = np.maximum(
-        estimator.expected_bounds(hits0, hits1, n),
-        _shrink_to_curve(hits, shares, n, estimator, misfit),
-    )
-    chosen = [
-        (i, float(usual[i]), False) for i in _pick_at_several_rates(usual, hits0, rarer, likelier)
-    ]
+    smooth = _shrink_to_curve(hits, shares, n, estimator, misfit)
+    usual = np.maximum(estimator.expected_bounds(hits0, hits1, n), smooth)
+    picked = _pick_at_several_rates(usual, hits0, rarer, likelier)
+    chosen = [(i, float(usual[i]), False) for i in picked]
     # The bound of a rare event is uncertain: so the best one is kept in addition.
     is_rare = (hits0 <= TUNING.rare_share * n) & (hits0 >= TUNING.least_rare_hits)
     rare = np.full(len(hits0), -1.0)
@@ -165,7 +166,7 @@ def drop_duplicates(proposals: Iterable[Proposal]) -> list[Proposal]:
     return list(first.values())
 
 
-def recompute_expected_bounds(
+def reestimate(
     proposals: Sequence[Proposal], hits: Floats, n: int, estimator: BoundEstimator
 ) -> Floats:
     """Return the expected bounds of events, from their hits in n fresh releases per data set."""
@@ -173,9 +174,7 @@ def recompute_expected_bounds(
     shares = np.array([proposal.shares for proposal in proposals]).T
     misfits = np.array([proposal.misfit for proposal in proposals])
     cost = np.array([proposal.cost for proposal in proposals])
-    smooth = _shrink_to_curve(
-        (hits0, hits1), (shares[0], shares[1]), n, estimator, misfits, max_optimism=0.0
-    )
+    smooth = _shrink_to_curve(hits.T, shares, n, estimator, misfits, max_optimism=0.0)
     # The larger of both estimates would favour luck, because one of many events is chosen.
     bounds = np.where(smooth > -np.inf, smooth, estimator.expected_bounds(hits0, hits1, n))
     return np.asarray(bounds - cost * np.abs(bounds))
@@ -246,7 +245,7 @@ def _fit_curve(
     """
     # Cell i has the scores from cut i up to the next.
     c0, c1 = (np.diff(np.append(below, n)) for below in (below0, below1))
-    share = fit_logistic_curve(cuts, c0, c1)
+    share = step_functions.fit_logistic_curve(cuts, c0, c1)
     cells = [(c0 + c1) * part / n for part in (share, 1 - share)]
     upper = [np.append(cell[::-1].cumsum()[::-1], 0.0) for cell in cells]
     lower = [np.append(0.0, cell.cumsum())[:-1] for cell in cells]
@@ -271,8 +270,8 @@ def _misfit(c0: Floats, c1: Floats, share: Floats) -> float:
 
 
 def _shrink_to_curve(
-    hits: Sequence[Floats],
-    shares: Sequence[Floats],
+    hits: Sequence[Floats] | Floats,
+    shares: Sequence[Floats] | Floats,
     n: int,
     estimator: BoundEstimator,
     misfit: float | Floats,
@@ -293,31 +292,14 @@ def _shrink_to_curve(
     trust = TUNING.curve_error * np.maximum(1.0, np.sqrt(2 / (TUNING.curve_groups * mass)))
     by_counts, by_model = 1 / h0 + 1 / h1, (trust * smooth) ** 2 + misfit**2 + 1e-12
     weight = by_counts / (by_counts + by_model)
-    ratio = np.minimum(
-        (1 - weight) * counted + weight * smooth, counted + max_optimism * np.sqrt(by_counts)
-    )
+    shrunk, most = (1 - weight) * counted + weight * smooth, max_optimism * np.sqrt(by_counts)
+    ratio = np.minimum(shrunk, counted + most)
     excess = weight * np.maximum(0.0, smooth - counted)
     spread = np.sqrt(by_counts * by_model / (by_counts + by_model) + excess**2)
     share = special.expit(ratio)
     p0, p1 = (np.minimum(1.0, mass * part) for part in (share, 1 - share))
     expected = estimator.bounds_of(p0, p1, spread)
     return np.where(seen, expected, -np.inf)
-
-
-def _describe_event(score: Score, threshold: float, *, swapped: bool) -> str:
-    """Describe in words when a score is beyond its threshold."""
-    if len(score.views) > 1:
-        by_weight = sorted(zip(score.weights, score.views, strict=True), key=lambda p: -abs(p[0]))
-        names = ", ".join(view.words for _, view in by_weight[:_MAX_NAMED])
-        rest = f" and {len(by_weight) - _MAX_NAMED} more" if len(by_weight) > _MAX_NAMED else ""
-        side = "below" if swapped else "above"
-        return f"a likelihood ratio of {names}{rest} is {side} {np.exp(threshold):.4g}"
-    view, step = score.views[0], score.steps[0]
-    inside = _is_beyond(step.ratios, threshold, swapped=swapped)
-    if view.coded:
-        return f"{view.words} is one of {int(inside.sum())}"
-    described = describe_ranges(step.edges, inside, view.text, may_be_missing=view.may_be_missing)
-    return f"{view.words} is {described}"
 
 
 def describe_ranges(
@@ -332,40 +314,29 @@ def describe_ranges(
     ...        np.array([False, True, False, True, False]))
     '1 or at least 5'
     """
-    texts = _texts(edges, text)
+    # The text of each cell that holds exactly one text.
+    singles = np.flatnonzero(edges[1:] == np.nextafter(edges[:-1], np.inf))
+    names = {int(i) + 1: text(float(edges[i])) for i in singles}
+    texts = {i: name for i, name in names.items() if name is not None}
     described = [name for i, name in texts.items() if inside[i]]
-    edges, inside = _drop_text_cells(edges, inside, sorted(texts))
+    # Those cells are dropped, and the cells before and after each are merged into one.
+    inside = inside.copy()
+    for i in texts:
+        inside[i + 1] &= inside[i - 1]
+    dropped = [j for i in texts for j in (i - 1, i)]
+    edges, inside = np.delete(edges, dropped), np.delete(inside, dropped)
     inside[-1] &= may_be_missing
     inside[0] &= len(edges) > 1 or not texts  # No number lies between texts.
-    for low, high in inside_ranges(edges, inside):
+    # The ends of each range of adjacent cells inside; NaN is the end of the last cell.
+    ends = np.concatenate([[-np.inf], edges, [np.nan]])
+    marks = np.flatnonzero(np.diff(np.concatenate([[False], inside, [False]]).astype(np.int8)))
+    for start, end in marks.reshape(-1, 2):
+        low, high = float(ends[start]), float(ends[end])
         is_text = text(low) or text(high)
         described.append("one of many texts" if is_text else _describe_range(low, high))
     if len(described) > _MAX_NAMED:
         return f"one of {len(described)}, such as {described[0]}"
     return " or ".join(dict.fromkeys(described)) or "never"
-
-
-def _drop_text_cells(edges: Floats, inside: Flags, texts: Sequence[int]) -> tuple[Floats, Flags]:
-    """Remove the cells of texts, and merge the cells before and after each into one."""
-    merged = inside.copy()
-    for i in texts:
-        merged[i + 1] &= merged[i - 1]
-    dropped = [j for i in texts for j in (i - 1, i)]
-    return np.delete(edges, dropped), np.delete(merged, dropped)
-
-
-def _texts(edges: Floats, text: Text) -> dict[int, str]:
-    """Return the text of each cell that holds exactly one text."""
-    singles = np.flatnonzero(edges[1:] == np.nextafter(edges[:-1], np.inf))
-    names = {int(i) + 1: text(float(edges[i])) for i in singles}
-    return {i: name for i, name in names.items() if name is not None}
-
-
-def inside_ranges(edges: Floats, inside: Flags) -> list[tuple[float, float]]:
-    """Return the ends of each range of adjacent cells inside; NaN is the end of the last cell."""
-    ends = np.concatenate([[-np.inf], edges, [np.nan]])
-    marks = np.flatnonzero(np.diff(np.concatenate([[False], inside, [False]]).astype(np.int8)))
-    return [(float(ends[start]), float(ends[end])) for start, end in marks.reshape(-1, 2)]
 
 
 def _describe_range(low: float, high: float) -> str:

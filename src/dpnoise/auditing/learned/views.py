@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.auditing.attacks.generic import bit_patterns
-from dpnoise.auditing.learned.scores import find_cells, tail_shares
+from dpnoise.auditing.learned.steps import find_cells, tail_shares
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats, Integers
 from dpnoise.kernels import compile_kernel
@@ -24,13 +24,13 @@ Marks = NDArray[np.int32]
 Take = Callable[["Block"], Rows]
 Text = Callable[[float], str | None]
 
-# Kinds of views: views of one kind are summed in one score.
-PARTS: Final = "parts"
+PARTS: Final = "parts"  # Kinds of views: views of one kind are summed in one score.
 DIFFERENCES: Final = "differences"
 WHOLE: Final = "the whole"
 CODES: Final = "codes"
 SIDES: Final = ("parts that are numbers", "parts that are not")  # The two sides may be independent.
 
+_NO_POINTS: Final = np.zeros(0)
 _SMALLEST_SPREAD: Final = float(np.finfo(np.float64).tiny)  # Its inverse is finite.
 _BITS: Final = np.uint64((1 << 52) - 1)  # Mask of a code, which a float must hold exactly.
 
@@ -70,27 +70,22 @@ def views_of(sample: Floats, names: Sequence[str], text: Text = no_text) -> list
     """Return the views of rows like the sample, without those that are constant in it."""
     # Column 0 is the length of the output.
     columns = [j for j in range(sample.shape[1]) if _varies(sample[:, j])]
-    numbers = [j for j in columns if j > 0]
-    most = TUNING.parts_viewed
-    views = [
-        View(names[j], PARTS, _column_reader(j), text=text if j else no_text)
-        for j in columns[:most]
-    ]
+    numbers, most = [j for j in columns if j > 0], TUNING.parts_viewed
+    views = [View(names[j], PARTS, _reader(j), text=text if j else no_text) for j in columns[:most]]
     for j in numbers[: TUNING.parts_with_bits]:
         views += _bit_views(sample[:, j], j, names[j])
-    continuous = [j for j in numbers if _special_numbers(sample[:, j]) is not None]
+    continuous = [j for j in numbers if _special_numbers(sample[:, j]) is not None][:most]
     if len(continuous) > 1:
-        views += _difference_views(continuous[:most], names)
+        # The difference of each part from the next undoes cumulative sums.
+        views.append(View(names[continuous[0]], DIFFERENCES, _reader(continuous[0])))
+        for i, j in pairwise(continuous):
+            views.append(View(f"{names[j]} - {names[i]}", DIFFERENCES, _difference_reader(i, j)))
     if len(numbers) > 1:
         views += _summary_views(sample, numbers)
         views += _pattern_views(sample, columns)
     block = Block(sample)
-    with_values = [(view, block.of(view.take)) for view in views]
-    return [
-        replace(view, may_be_missing=bool(np.isnan(x).any()))
-        for view, x in with_values
-        if _varies(x)
-    ]
+    values = [(view, block.of(view.take)) for view in views]
+    return [replace(v, may_be_missing=bool(np.isnan(x).any())) for v, x in values if _varies(x)]
 
 
 def _varies(x: Rows) -> bool:
@@ -99,8 +94,12 @@ def _varies(x: Rows) -> bool:
 
 
 @cache
-def _column_reader(j: int) -> Take:
+def _reader(j: int) -> Take:
     return lambda block: block.rows[:, j]
+
+
+def _difference_reader(i: int, j: int) -> Take:
+    return lambda block: block.rows[:, j] - block.rows[:, i]
 
 
 def _bit_views(x: Floats, j: int, name: str) -> list[View]:
@@ -110,40 +109,21 @@ def _bit_views(x: Floats, j: int, name: str) -> list[View]:
         return []
     if (known == np.rint(known)).all():
         return [View(f"{name} modulo 2", CODES, lambda block: np.mod(block.rows[:, j], 2.0))]
-    views = [
-        View(f"the sign and the first and last bit of {name}", CODES,
-             lambda block: bit_patterns(block.rows[:, j]).astype(np.float64), coded=True)
-    ]  # fmt: skip
+
+    def bits(block: Block) -> Floats:
+        return bit_patterns(block.rows[:, j]).astype(np.float64)
+
+    views = [View(f"the sign and the first and last bit of {name}", CODES, bits, coded=True)]
     if len(np.unique(np.mod(known, 1.0))) <= TUNING.fraction_values:
         fraction = View(f"the fraction of {name}", CODES, lambda block: np.mod(block.rows[:, j], 1))
         views.append(fraction)
     return views
 
 
-def _difference_views(numbers: list[int], names: Sequence[str]) -> list[View]:
-    """Return views of the difference of each part from the next, which undo cumulative sums."""
-
-    def difference(i: int, j: int) -> Take:
-        return lambda block: block.rows[:, j] - block.rows[:, i]
-
-    pairs = pairwise(numbers)
-    first = View(names[numbers[0]], DIFFERENCES, _column_reader(numbers[0]))
-    return [
-        first,
-        *(View(f"{names[j]} - {names[i]}", DIFFERENCES, difference(i, j)) for i, j in pairs),
-    ]
-
-
 def _summary_views(sample: Floats, numbers: list[int]) -> list[View]:
     """Return views that summarise all numbers of an output."""
-    no_points, zeros, ones = np.zeros(0), np.zeros(len(numbers)), np.ones(len(numbers))
+    zeros, ones = np.zeros(len(numbers)), np.ones(len(numbers))
     medians, spreads = _median_and_spread(sample[:, numbers])
-
-    def sum_clipped(block: Block) -> Floats:
-        return _sum_of(block.rows, numbers, no_points, medians, spreads, 1.0)
-
-    def sum_parts(block: Block) -> Floats:
-        return _sum_of(block.rows, numbers, no_points, zeros, ones, np.inf)
 
     def count_above(block: Block) -> Floats:
         flags = [block.rows[:, j] > median for j, median in zip(numbers, medians, strict=True)]
@@ -164,8 +144,8 @@ def _summary_views(sample: Floats, numbers: list[int]) -> list[View]:
         View("the place of the largest part", WHOLE, find_extreme(1.0, index=True)),
         View("the place of the smallest part", WHOLE, find_extreme(-1.0, index=True)),
         View("how many parts are above their usual middle", WHOLE, count_above),
-        View("the sum of the parts, each clipped", WHOLE, sum_clipped),
-        View("the sum of the parts", WHOLE, sum_parts),
+        View("the sum of the parts, each clipped", WHOLE, _adder(numbers, medians, spreads, 1.0)),
+        View("the sum of the parts", WHOLE, _adder(numbers, zeros, ones, np.inf)),
     ]
     if len(numbers) <= TUNING.parts_ordered:
         views.append(View("the order of the parts", WHOLE, _order_of(numbers), coded=True))
@@ -213,9 +193,9 @@ def _pattern_views(sample: Floats, parts: list[int]) -> list[View]:
     if not numbers or not discrete or not len(special_points):
         return views
     for side, kind in zip((numbers, discrete), SIDES, strict=True):
+        plain = [j for j in side if j in points]
         words = f"the pattern of {kind}"
-        views += _joint_views(sample, side, [j for j in side if j in points], special_points,
-                              words, kind)  # fmt: skip
+        views += _joint_views(sample, side, plain, special_points, words, kind)
     return views
 
 
@@ -244,9 +224,7 @@ def _joint_views(
             np.minimum(out, np.where(_mark_special(column, points) == 0, column, np.inf), out=out)
         return out
 
-    def sum_plain(block: Block) -> Floats:
-        return _sum_of(block.rows, numbers, points, medians, spreads, 1.0)
-
+    sum_plain = _adder(numbers, medians, spreads, 1.0, points)
     smallest, largest = "how small the least of the others is", "how large the others are"
     views.append(_joint_view(sample, pattern, smallest_plain, f"{words}, and {smallest}", kind))
     views.append(_joint_view(sample, pattern, sum_plain, f"{words}, and {largest}", kind))
@@ -314,16 +292,20 @@ def _column(rows: Rows, j: int) -> Rows:
     return np.ascontiguousarray(rows[:, j])
 
 
-def _sum_of(
-    rows: Rows, parts: list[int], points: Floats, medians: Floats, spreads: Floats, limit: float
-) -> Floats:
+def _adder(
+    parts: list[int], medians: Floats, spreads: Floats, limit: float, points: Floats = _NO_POINTS
+) -> Callable[[Block], Floats]:
     """Sum the clipped, scaled deviations from the median of the parts that are not special."""
-    out = np.zeros(len(rows))
-    for j, median, spread in zip(parts, medians.tolist(), spreads.tolist(), strict=True):
-        column = _column(rows, j)
-        marks = _mark_special(column, points)
-        _add_plain(column, marks, median, 1 / max(spread, _SMALLEST_SPREAD), limit, out)
-    return out
+
+    def take(block: Block) -> Floats:
+        out = np.zeros(len(block.rows))
+        for j, median, spread in zip(parts, medians.tolist(), spreads.tolist(), strict=True):
+            column = _column(block.rows, j)
+            marks = _mark_special(column, points)
+            _add_plain(column, marks, median, 1 / max(spread, _SMALLEST_SPREAD), limit, out)
+        return out
+
+    return take
 
 
 @compile_kernel
@@ -337,19 +319,14 @@ def _mix(column: Rows | Marks, code: NDArray[np.uint64]) -> None:
         code[i] = mixed ^ (mixed >> np.uint64(29))
 
 
+@compile_kernel
 def _mark_special(column: Rows, points: Floats) -> Marks:
     """Return the number of each special number, from 1; 0 for plain numbers, -1 for NaN.
 
     >>> _mark_special(np.array([5.0, 7.0, np.nan]), np.array([6.0, 7.0]))
     array([ 0,  2, -1], dtype=int32)
     """
-    marks = np.empty(len(column), dtype=np.int32)
-    _mark(column, points, marks)
-    return marks
-
-
-@compile_kernel
-def _mark(column: Rows, points: Floats, marks: Marks) -> None:
+    marks = np.empty(column.size, dtype=np.int32)
     # The loop over the column is the inner one, because LLVM vectorises it.
     for i in range(column.size):
         marks[i] = -np.int32(column[i] != column[i])  # True only for NaN.
@@ -357,6 +334,7 @@ def _mark(column: Rows, points: Floats, marks: Marks) -> None:
         point, mark = points[k], np.int32(k + 1)
         for i in range(column.size):
             marks[i] |= mark * np.int32(column[i] == point)
+    return marks
 
 
 @compile_kernel

@@ -1,12 +1,12 @@
 """Real libraries as targets: each adapter calls a library as its users do.
 
 A library is imported only when its adapter is used. Each target has a separate generator, unless
-the library itself has one global generator. There are three kinds of functions:
+the library itself has one global generator. There are two kinds of functions:
 
-- A maker takes a claim, and returns the scale and the release function of a target. Its name
+- A maker takes a claim last, and returns the scale and the release function of a target. Its name
   begins with _make.
-- A function whose name ends in _maker returns a maker.
-- A function whose name ends in _draw takes a scale, and returns a function that draws n numbers.
+- A function whose name ends in _draw takes a scale last, and returns a function that draws n
+  numbers, which `_adder` makes a target of.
 """
 
 import math
@@ -71,12 +71,12 @@ class Adapter:
     package: str | None = None
 
 
-def _added_noise_maker(prepare: Callable[[float], DrawFunction]) -> Maker:
+def _adder(prepare: Callable[..., DrawFunction], *arguments: object) -> Maker:
     """Return a maker of targets that add noise in floating point, as most code does."""
 
     def make(privacy: Privacy) -> ScaleAndRelease:
         scale = privacy.scale()
-        draw = prepare(scale)
+        draw = prepare(*arguments, scale)
         return scale, lambda value, n: np.asarray(value + draw(n))
 
     return make
@@ -93,25 +93,18 @@ def _one_by_one_draw(draw: Callable[[], float]) -> DrawFunction:
     return lambda n: np.fromiter((draw() for _ in range(n)), np.float64, n)
 
 
-def _random_maker(method: str) -> Maker:
-    rng = random.Random
-    return _added_noise_maker(
-        lambda scale: _one_by_one_draw(partial(getattr(rng(), method), 0.0, scale))
-    )
+def _random_draw(method: str, scale: float) -> DrawFunction:
+    return _one_by_one_draw(partial(getattr(random.Random(), method), 0.0, scale))  # noqa: S311 - a target
 
 
-def _scaled_noise_maker(standard: DrawFunction) -> Maker:
-    """Return a maker of targets that add standard noise times the scale."""
-    return _added_noise_maker(lambda scale: lambda n: scale * standard(n))
+def _paper_laplace_draw(rng: Callable[[], random.Random], scale: float) -> DrawFunction:
+    uniform = rng().random
+    return _one_by_one_draw(lambda: scale * paper_laplace(uniform))
 
 
-def _paper_laplace_maker(rng: Callable[[], random.Random]) -> Maker:
-    """Return a maker of equation (2), with a separate generator for each target."""
-
-    def make(privacy: Privacy) -> ScaleAndRelease:
-        return _scaled_noise_maker(_one_by_one_draw(partial(paper_laplace, rng().random)))(privacy)
-
-    return make
+def _scaled_draw(standard: Callable[[int, int], Floats], bits: int, scale: float) -> DrawFunction:
+    """Draw standard noise from uniforms of this many bits, times the scale."""
+    return lambda n: scale * standard(n, bits)
 
 
 def paper_laplace(uniform: Callable[[], float]) -> float:
@@ -147,8 +140,8 @@ def _uniforms(shape: tuple[int, ...], precision: int) -> Floats:
 # Arrays ------------------------------------------------------------------------------------------
 
 
-def _numpy_maker(rng: Callable[[], object], method: str) -> Maker:
-    return _added_noise_maker(lambda scale: partial(getattr(rng(), method), 0.0, scale))
+def _numpy_draw(rng: Callable[[], object], method: str, scale: float) -> DrawFunction:
+    return partial(getattr(rng(), method), 0.0, scale)
 
 
 def _scipy_draw(name: str, scale: float) -> DrawFunction:
@@ -163,7 +156,7 @@ def _torch_laplace_draw(scale: float) -> DrawFunction:
     return lambda n: laplace.sample((n,))
 
 
-def _torch_normal_draw(scale: float, dtype: str | None = None) -> DrawFunction:
+def _torch_normal_draw(dtype: str | None, scale: float) -> DrawFunction:
     torch = import_extra("torch", "peers")
     options = {} if dtype is None else {"dtype": getattr(torch, dtype)}
     return lambda n: torch.normal(0.0, scale, (n,), **options)
@@ -210,24 +203,21 @@ def _make_jax_privacy(privacy: Privacy) -> ScaleAndRelease:
 # Mechanisms --------------------------------------------------------------------------------------
 
 
-def _diffprivlib_maker(name: str, **options: float) -> Maker:
-    def make(privacy: Privacy) -> ScaleAndRelease:
-        scale = privacy.scale() if privacy.noise == LAPLACE else None
-        mechanisms = import_extra("diffprivlib.mechanisms", "peers")
-        mechanism = getattr(mechanisms, name)(**privacy.parameters, **options)
-        # The library calibrates Gaussian mechanisms itself.
-        used_scale = mechanism._scale if scale is None else scale  # noqa: SLF001
-        return used_scale, _release_one_by_one(mechanism.randomise)
+_SNAPPED: Final = {"lower": -1e3, "upper": 1e3}
 
-    return make
+
+def _make_diffprivlib(name: str, options: dict[str, float], privacy: Privacy) -> ScaleAndRelease:
+    scale = privacy.scale() if privacy.noise == LAPLACE else None
+    mechanisms = import_extra("diffprivlib.mechanisms", "peers")
+    mechanism = getattr(mechanisms, name)(**privacy.parameters, **options)
+    # The library calibrates Gaussian mechanisms itself.
+    used_scale = mechanism._scale if scale is None else scale  # noqa: SLF001
+    return used_scale, _release_one_by_one(mechanism.randomise)
 
 
 def _make_diffprivlib_discrete(privacy: Privacy) -> ScaleAndRelease:
     """Release integers, with a rejection sampler."""
-    parameters = {
-        **privacy.parameters,
-        "sensitivity": math.ceil(privacy.sensitivity),
-    }
+    parameters = {**privacy.parameters, "sensitivity": math.ceil(privacy.sensitivity)}
     mechanism = import_extra("diffprivlib.mechanisms", "peers").GaussianDiscrete(**parameters)
     scale = mechanism._scale  # noqa: SLF001 - its own calibration
     return scale, _release_one_by_one(lambda value: mechanism.randomise(round(value)))
@@ -256,10 +246,10 @@ def _make_pydp(name: str, privacy: Privacy) -> ScaleAndRelease:
     return scale, _release_one_by_one(lambda value: mechanism.add_noise(float(value)))
 
 
-def _dpnoise_floats_maker(method: str) -> Maker:
-    """Add dpnoise's noise in floating point, which docs/limitations.md warns of."""
+def _dpnoise_draw(method: str, scale: float) -> DrawFunction:
+    """Draw noise to add in floating point, which docs/limitations.md warns of."""
     draw = getattr(Generator(), method)
-    return _added_noise_maker(lambda scale: lambda n: draw(scale=scale, size=n))
+    return lambda n: draw(scale=scale, size=n)
 
 
 def _make_dpnoise(
@@ -269,60 +259,50 @@ def _make_dpnoise(
     return scale, lambda value, n: mechanism.release(np.full(n, float(value)))
 
 
-ADAPTERS: Final[dict[str, Adapter]] = {
-    "random.gauss": Adapter(_random_maker("gauss"), GAUSSIAN),
-    "random.normalvariate": Adapter(_random_maker("normalvariate"), GAUSSIAN),
+_MAKERS: Final[dict[str, tuple[str, Maker]]] = {
+    "random.gauss": (GAUSSIAN, _adder(_random_draw, "gauss")),
+    "random.normalvariate": (GAUSSIAN, _adder(_random_draw, "normalvariate")),
     # The standard library has no Laplace noise: this is equation (2) on its uniforms.
-    "random.laplace": Adapter(_paper_laplace_maker(random.Random), LAPLACE),
-    "paper.laplace": Adapter(_paper_laplace_maker(random.SystemRandom), LAPLACE),
-    "paper.gaussian.12bits": Adapter(
-        _scaled_noise_maker(partial(paper_gaussians, precision=12)), GAUSSIAN
-    ),
-    "paper.theorem.8bits": Adapter(
-        _scaled_noise_maker(partial(paper_theorem, precision=8)), LAPLACE
-    ),
-    "numpy.laplace": Adapter(_numpy_maker(np.random.default_rng, "laplace"), LAPLACE, "numpy"),
-    "numpy.normal": Adapter(_numpy_maker(np.random.default_rng, "normal"), GAUSSIAN, "numpy"),
-    "numpy.RandomState.laplace": Adapter(
-        _numpy_maker(np.random.RandomState, "laplace"), LAPLACE, "numpy"
-    ),
-    "numpy.RandomState.normal": Adapter(
-        _numpy_maker(np.random.RandomState, "normal"), GAUSSIAN, "numpy"
-    ),
-    "scipy.laplace": Adapter(_added_noise_maker(partial(_scipy_draw, "laplace")), LAPLACE, "scipy"),
-    "scipy.norm": Adapter(_added_noise_maker(partial(_scipy_draw, "norm")), GAUSSIAN, "scipy"),
-    "torch.laplace": Adapter(_added_noise_maker(_torch_laplace_draw), LAPLACE, "torch"),
-    "torch.normal": Adapter(_added_noise_maker(_torch_normal_draw), GAUSSIAN, "torch"),
-    "torch.normal.float64": Adapter(
-        _added_noise_maker(partial(_torch_normal_draw, dtype="float64")), GAUSSIAN, "torch"
-    ),
-    "opacus": Adapter(_added_noise_maker(partial(_opacus_draw, secure=False)), GAUSSIAN, "opacus"),
-    "opacus.secure_mode": Adapter(
-        _added_noise_maker(partial(_opacus_draw, secure=True)), GAUSSIAN, "opacus"
-    ),
-    "jax.laplace": Adapter(_added_noise_maker(partial(_jax_draw, "laplace")), LAPLACE, "jax"),
-    "jax.normal": Adapter(_added_noise_maker(partial(_jax_draw, "normal")), GAUSSIAN, "jax"),
-    "jax_privacy": Adapter(_make_jax_privacy, GAUSSIAN, "jax-privacy"),
-    "diffprivlib.Laplace": Adapter(_diffprivlib_maker("Laplace"), LAPLACE, "diffprivlib"),
-    "diffprivlib.Snapping": Adapter(
-        _diffprivlib_maker("Snapping", lower=-1e3, upper=1e3), LAPLACE, "diffprivlib"
-    ),
-    "diffprivlib.GaussianAnalytic": Adapter(
-        _diffprivlib_maker("GaussianAnalytic"), GAUSSIAN, "diffprivlib"
-    ),
-    "diffprivlib.GaussianDiscrete": Adapter(_make_diffprivlib_discrete, GAUSSIAN, "diffprivlib"),
-    "opendp.laplace": Adapter(
-        partial(_make_opendp, "make_laplace", "l1_distance"), LAPLACE, "opendp"
-    ),
-    "opendp.gaussian": Adapter(
-        partial(_make_opendp, "make_gaussian", "l2_distance"), GAUSSIAN, "opendp"
-    ),
-    "pydp.laplace": Adapter(partial(_make_pydp, "LaplaceMechanism"), LAPLACE, "python-dp"),
-    "pydp.gaussian": Adapter(partial(_make_pydp, "GaussianMechanism"), GAUSSIAN, "python-dp"),
-    "dpnoise.laplace": Adapter(_dpnoise_floats_maker("laplace"), LAPLACE, "dpnoise"),
-    "dpnoise.normal": Adapter(_dpnoise_floats_maker("normal"), GAUSSIAN, "dpnoise"),
-    "dpnoise.release": Adapter(partial(_make_dpnoise, LaplaceMechanism), LAPLACE, "dpnoise"),
-    "dpnoise.release.gaussian": Adapter(
-        partial(_make_dpnoise, GaussianMechanism), GAUSSIAN, "dpnoise"
-    ),
+    "random.laplace": (LAPLACE, _adder(_paper_laplace_draw, random.Random)),
+    "paper.laplace": (LAPLACE, _adder(_paper_laplace_draw, random.SystemRandom)),
+    "paper.gaussian.12bits": (GAUSSIAN, _adder(_scaled_draw, paper_gaussians, 12)),
+    "paper.theorem.8bits": (LAPLACE, _adder(_scaled_draw, paper_theorem, 8)),
+    "numpy.laplace": (LAPLACE, _adder(_numpy_draw, np.random.default_rng, "laplace")),
+    "numpy.normal": (GAUSSIAN, _adder(_numpy_draw, np.random.default_rng, "normal")),
+    "numpy.RandomState.laplace": (LAPLACE, _adder(_numpy_draw, np.random.RandomState, "laplace")),
+    "numpy.RandomState.normal": (GAUSSIAN, _adder(_numpy_draw, np.random.RandomState, "normal")),
+    "scipy.laplace": (LAPLACE, _adder(_scipy_draw, "laplace")),
+    "scipy.norm": (GAUSSIAN, _adder(_scipy_draw, "norm")),
+    "torch.laplace": (LAPLACE, _adder(_torch_laplace_draw)),
+    "torch.normal": (GAUSSIAN, _adder(_torch_normal_draw, None)),
+    "torch.normal.float64": (GAUSSIAN, _adder(_torch_normal_draw, "float64")),
+    "opacus": (GAUSSIAN, _adder(partial(_opacus_draw, secure=False))),
+    "opacus.secure_mode": (GAUSSIAN, _adder(partial(_opacus_draw, secure=True))),
+    "jax.laplace": (LAPLACE, _adder(_jax_draw, "laplace")),
+    "jax.normal": (GAUSSIAN, _adder(_jax_draw, "normal")),
+    "jax_privacy": (GAUSSIAN, _make_jax_privacy),
+    "diffprivlib.Laplace": (LAPLACE, partial(_make_diffprivlib, "Laplace", {})),
+    "diffprivlib.Snapping": (LAPLACE, partial(_make_diffprivlib, "Snapping", _SNAPPED)),
+    "diffprivlib.GaussianAnalytic": (GAUSSIAN, partial(_make_diffprivlib, "GaussianAnalytic", {})),
+    "diffprivlib.GaussianDiscrete": (GAUSSIAN, _make_diffprivlib_discrete),
+    "opendp.laplace": (LAPLACE, partial(_make_opendp, "make_laplace", "l1_distance")),
+    "opendp.gaussian": (GAUSSIAN, partial(_make_opendp, "make_gaussian", "l2_distance")),
+    "pydp.laplace": (LAPLACE, partial(_make_pydp, "LaplaceMechanism")),
+    "pydp.gaussian": (GAUSSIAN, partial(_make_pydp, "GaussianMechanism")),
+    "dpnoise.laplace": (LAPLACE, _adder(_dpnoise_draw, "laplace")),
+    "dpnoise.normal": (GAUSSIAN, _adder(_dpnoise_draw, "normal")),
+    "dpnoise.release": (LAPLACE, partial(_make_dpnoise, LaplaceMechanism)),
+    "dpnoise.release.gaussian": (GAUSSIAN, partial(_make_dpnoise, GaussianMechanism)),
+}
+
+
+def library_package(name: str) -> str | None:
+    """Return the package behind the name of a target or a mechanism; None for Python itself."""
+    names = {"jax_privacy": "jax-privacy", "pydp": "python-dp", "smartnoise": "smartnoise-sql"}
+    library = name.partition(".")[0]
+    return None if library in {"random", "paper"} else names.get(library, library)
+
+
+ADAPTERS: Final = {
+    name: Adapter(make, noise, library_package(name)) for name, (noise, make) in _MAKERS.items()
 }

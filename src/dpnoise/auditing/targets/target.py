@@ -20,14 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpnoise.auditing.targets.adapters import ADAPTERS, Privacy, ReleaseFunction
 from dpnoise.auditing.targets.mechanisms import MECHANISMS, Data
-from dpnoise.core import machine
-from dpnoise.core.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    DpnoiseError,
-    reject,
-    unknown_name_error,
-)
+from dpnoise.core import errors, machine
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, DpnoiseError
 
 Releases = NDArray[np.floating]
 
@@ -47,25 +41,15 @@ class DependentError(TargetError):
 class Target:
     """A mechanism under attack, with its public parameters.
 
-    Parameters
-    ----------
-    name
-        The name in reports: "numpy.laplace".
-    noise
-        "laplace" or "gaussian".
-    scale
-        The scale of its noise: b of a Laplace distribution, the standard deviation of a Gaussian.
-    release
-        (value, n) -> n independent releases of the value.
-    package
-        The installed package that it calls, for its version.
+    `noise` is "laplace" or "gaussian", and `scale` is b of a Laplace distribution or the standard
+    deviation of a Gaussian. `release` is a function (value, n) -> n independent releases.
     """
 
-    name: str
+    name: str  # The name in reports: "numpy.laplace".
     noise: str
     scale: float
     release: ReleaseFunction = field(repr=False)
-    package: str | None = None
+    package: str | None = None  # The installed package that it calls, for its version.
 
     def __call__(self, value: float, n: int) -> Releases:
         """Return n releases, after checking that they are n finite floats in one dimension."""
@@ -106,10 +90,8 @@ def failure_of(call: str, error: BaseException) -> TargetError:
     except Exception:  # noqa: BLE001 - an exception of the target whose __str__ fails
         text = f"{call} raised {type(error).__name__}"
     if isinstance(error, TypeError | AttributeError):  # It was given something else than it takes.
-        text = (
-            f"{text.rstrip('.')}. A target is called with a number and n; if neighbours are given, "
-            "with a data set and n."
-        )
+        called = "A target is called with a number and n; if neighbours are given, with a data set"
+        text = f"{text.rstrip('.')}. {called} and n."
     return TargetError(text)
 
 
@@ -153,7 +135,7 @@ def make_target(name: str, **claims: float) -> Target:
     Target(name='numpy.laplace', noise='laplace', scale=10.0, package='numpy')
     """
     if name not in ADAPTERS:
-        raise unknown_name_error("target", name, names())
+        raise errors.unknown_name_error("target", name, names())
     adapter = ADAPTERS[name]
     scale, release = adapter.make(Privacy(**claims, noise=adapter.noise))
     return Target(name, adapter.noise, scale, release, adapter.package)
@@ -169,20 +151,11 @@ def resolve(
 ) -> Target:
     """Return the target that a user named or passed.
 
+    That is a Target; one of `names()`; "module:attribute"; a function (value, n) -> array; or a
+    list of strings, a command that reads values, one on each line, and writes a release for each.
     A function or a command is assumed to add Gaussian noise if delta is greater than 0, otherwise
-    Laplace noise.
-
-    Parameters
-    ----------
-    target
-        A Target; one of `names()`; "module:attribute"; a function (value, n) -> array; or a list of
-        strings, a command that reads values, one on each line, and writes a release for each.
-    epsilon, delta, sensitivity
-        The claim of the target.
-    scale
-        The scale of its noise, if it does not follow from the claim.
-    time_limit
-        The most seconds that one run of a command may take.
+    Laplace noise. The scale is given if it does not follow from the claim. `time_limit` is in
+    seconds, for one run of a command.
     """
     if isinstance(target, str) and target in ADAPTERS:
         _check_delta(target, ADAPTERS[target].noise, delta)
@@ -207,7 +180,7 @@ def function_of(
     """
     if isinstance(target, list | tuple):
         if not target or not all(isinstance(word, str) for word in target):
-            reject("target", target, "be a command: a list of strings, the program first")
+            errors.reject("target", target, "be a command: a list of strings, the program first")
         return shlex.join(target), partial(from_command, list(target))
     if isinstance(target, str):
         name, function = target, import_function(target)
@@ -232,9 +205,8 @@ def check_target(target: Data, signature: str) -> Data:
 def _check_parameters(name: str, function: Callable[..., Data], signature: str) -> None:
     """Raise unless a function can be called with two arguments."""
     if isinstance(function, type):
-        raise ArgumentTypeError(
-            f"{name} is a class. Give a function {signature} that uses an object of it."
-        )
+        advice = f"Give a function {signature} that uses an object of it."
+        raise ArgumentTypeError(f"{name} is a class. {advice}")
     try:
         parameters = inspect.signature(function)
         parameters.bind(0.0, 1)
@@ -315,17 +287,15 @@ def _reject_path(path: str) -> NoReturn:
     if path in ADAPTERS:
         raise ArgumentError(f"{path} adds noise to a number: leave out neighbours.")
     if path in MECHANISMS:
-        raise ArgumentError(
-            f"{path} is not noise that is added to a number. Audits of mechanisms take it."
-        )
+        problem = f"{path} is not noise that is added to a number"
+        raise ArgumentError(f"{problem}. Audits of mechanisms take it.")
     if len(path.split()) > 1:
-        raise ArgumentError(
-            f"There is no target {path!r}. A command is given as a list of words: {path.split()}."
-        )
+        advice = f"A command is given as a list of words: {path.split()}."
+        raise ArgumentError(f"There is no target {path!r}. {advice}")
     module, colon, attribute = path.partition(":")
     problem = f"{path!r} is not module:function."
     if not colon:
-        problem = str(unknown_name_error("target", path, [*names(), *MECHANISMS]))
+        problem = str(errors.unknown_name_error("target", path, [*names(), *MECHANISMS]))
     if "." in module.removesuffix(".py") and not colon:
         module, _, attribute = module.rpartition(".")
     module = module.removesuffix(".py").lstrip("./").replace("/", ".")
@@ -338,10 +308,8 @@ def _from_command(
 ) -> list[float]:
     """Run a command that reads n values and writes n releases, one on each line."""
     call = f"{shlex.join(command)}, given {value!r} {n} times,"
-    releases = [
-        float(line)
-        for line in run_command(command, time_limit, f"{value!r}\n" * n, call).splitlines()
-    ]
+    text = run_command(command, time_limit, f"{value!r}\n" * n, call)
+    releases = [float(line) for line in text.splitlines()]
     if len(releases) != n:
         raise TargetError(f"{call} wrote {len(releases)} lines, not {n}.")
     return releases
@@ -359,19 +327,17 @@ def run_command(command: list[str], time_limit: float | None, text: str, call: s
             start_new_session=True,  # So that its child processes can be killed with it.
         )
     except OSError as error:
-        raise TargetError(
-            f"{call} did not start: {error}. Give the path of a program, or its interpreter first: "
-            "python noise.py."
-        ) from error
+        advice = "Give the path of a program, or its interpreter first: python noise.py."
+        raise TargetError(f"{call} did not start: {error}. {advice}") from error
     with process:
         try:
-            output, errors = process.communicate(text, timeout=time_limit)
+            output, error_output = process.communicate(text, timeout=time_limit)
         except subprocess.TimeoutExpired:
             raise TargetError(f"{call} took more than {time_limit:g} s.") from None
         finally:
             _kill_session(process)
     if process.returncode:
-        last_line = "".join(f": {line}" for line in errors.strip().splitlines()[-1:])
+        last_line = "".join(f": {line}" for line in error_output.strip().splitlines()[-1:])
         raise TargetError(f"{call} gave status {process.returncode}{last_line}.")
     return output
 
