@@ -3,8 +3,8 @@
 import gc
 import os
 
-# The tests run in one process on each core. OpenMP's threads would wait for a core that is busy, and
-# spend as much processor time waiting as working. It reads this when it is loaded.
+# The tests run in one process on each core. OpenMP's threads would wait for a core that is busy,
+# and spend as much processor time waiting as working. It reads this when it is loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Collection makes many objects and drops few. pytest_collection_finish starts the collector again.
 gc.disable()

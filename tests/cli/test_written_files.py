@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.choices import sample_cases
+from support.package_source import nodes_by_module
 
 import dpnoise
 from dpnoise import cli
@@ -26,7 +27,6 @@ from dpnoise.core import strict_json
 from dpnoise.core.entropy import EntropySource
 from dpnoise.statistics import publishing
 
-SOURCE = Path(dpnoise.__file__).parent
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
 
 
@@ -432,8 +432,8 @@ def test_strict_json_has_no_word_that_json_has_not() -> None:
 
 def test_every_json_writer_refuses_invalid_json() -> None:
     calls = []
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, nodes in nodes_by_module().items():
+        for node in nodes:
             if isinstance(node, ast.Call) and ast.unparse(node.func) in {"json.dumps", "json.dump"}:
                 options = {option.arg: ast.unparse(option.value) for option in node.keywords}
                 assert options.get("allow_nan") == "False", f"{path}:{node.lineno}"
