@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +60,18 @@ def audit(*arguments: object) -> int:
     return min(run("audit", "quick", *quick, *arguments), 1)
 
 
+def write_instead_of_drawing(_: object, target: Path | BytesIO, __: str = "") -> None:
+    if isinstance(target, Path):
+        target.write_bytes(b"drawn")
+
+
 @pytest.fixture(autouse=True)
 def _small_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make audits and enumerations small."""
+    """Make audits, enumerations and drawings small."""
     quick = adapters.Adapter(lambda _: (1.0, lambda value, n: np.full(n, value)), "laplace", None)
     monkeypatch.setitem(adapters.ADAPTERS, "quick", quick)
     monkeypatch.setattr(additive_noise, "run_side_channel_checks", lambda *_: [])
+    monkeypatch.setattr("dpnoise.cli.release.draw_bars", write_instead_of_drawing)
     monkeypatch.setattr(summary, "leakage_table", lambda *_: [])
     monkeypatch.setattr(summary, "release_table", lambda *_: [])
     monkeypatch.setattr(summary, "plot_leakage", lambda *parts: parts[-1].write_bytes(b"drawn"))

@@ -15,6 +15,7 @@ from cryptography.hazmat.backends.openssl import backend
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 from support.cipher_vectors import CIPHERS, RFC_8439, SP_800_38A
+from support.draws import draw
 
 import dpnoise
 from dpnoise.core import entropy, parallel
@@ -503,12 +504,6 @@ def test_an_unknown_cipher_is_refused(cipher: str) -> None:
 
 
 # Nothing repeats. Among 10^4 correct draws a double repeats with probability below 10^-8.
-
-
-def draw(rng: dpnoise.Generator, _: int = 0) -> list[float]:
-    """Draw scalars and an array. It is at module level so that a spawned process finds it."""
-    scalars: list[float] = [rng.laplace() for _ in range(100)]
-    return scalars + list(rng.laplace(size=1000))
 
 
 def count_repeats(draws: list[list[float]]) -> int:

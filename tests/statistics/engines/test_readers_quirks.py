@@ -118,7 +118,7 @@ PLAIN = ["7", "-7", "0", "2024-02-29", "true", "p7", "7b", "Yes!", "e\u0301", "N
 @pytest.mark.parametrize("engine", FRAMES)
 def test_ambiguous_text_must_be_declared_to_be_text(engine: str) -> None:
     declared = Unit(("who",), text=("who",))
-    for text in every_nth_case(4, AMBIGUOUS):
+    for text in every_nth_case(9, AMBIGUOUS):
         frame = FRAMES[engine]({"who": [text, "word"], "city": ["a", "a"]})
         with pytest.raises(ArgumentError, match=r"text_columns=\['who'\]"):
             tally(frame, BY_CITY)
