@@ -452,7 +452,7 @@ def test_the_margins_of_a_preview_hold_for_evenly_spread_values(statistic: str) 
     request = Request(1.0, [Question([statistic], "age", lower=0, upper=120)])
     ((_, query),) = request.prepare()
     (plan,) = request.plans().values()
-    (answer,) = tally(pl.DataFrame({"age": values}), plan).answers
+    answer: Any = tally(pl.DataFrame({"age": values}), plan).answers[0]
     releases = [query.release(answer, 0.95, None)[0] for _ in range(60)]
     errors = [abs(release.value - exact) for release in releases]
     margin = query.expected_margin(rows, 0.95)
