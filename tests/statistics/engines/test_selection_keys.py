@@ -92,7 +92,7 @@ def test_the_type_of_an_id_changes_nothing(engine: str) -> None:
     table, make = make_visits(), FRAMES[engine]
     expected = answer(make(table))
     labels = count_persons_by_group(make(table), "city", UNIT)
-    for name, kind in every_nth_case(6, NUMBERS.items()):
+    for name, kind in every_nth_case(4, NUMBERS.items()):
         frame = make(with_type(table, "who", name, kind))
         unit = replace(UNIT, text=("who",)) if "text" in name else UNIT
         assert_same(answer(frame, unit=unit), expected)
@@ -106,7 +106,7 @@ def test_the_type_of_an_id_changes_nothing(engine: str) -> None:
 def test_the_type_of_a_value_changes_nothing(engine: str) -> None:
     table, make = make_visits(), FRAMES[engine]
     expected = answer(make(table))
-    for name, kind in every_nth_case(6, NUMBERS.items()):
+    for name, kind in every_nth_case(4, NUMBERS.items()):
         if "text" not in name and name != "dictionary":
             assert_same(answer(make(with_type(table, "x", name, kind))), expected)
 
@@ -117,7 +117,7 @@ def test_the_type_of_a_group_changes_neither_counts_nor_labels(engine: str) -> N
     table, make = make_visits(), FRAMES[engine]
     expected = answer(make(table))
     labels = count_persons_by_group(make(table), "city", UNIT)
-    for name, kind in every_nth_case(6, NUMBERS.items()):
+    for name, kind in every_nth_case(4, NUMBERS.items()):
         frame = make(with_type(table, "city", name, kind))
         if name.startswith("decimal"):
             with pytest.raises(ArgumentError, match="not grouped by"):
