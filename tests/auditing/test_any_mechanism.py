@@ -592,7 +592,7 @@ def test_rows_of_any_kind_are_audited_at_once_and_one_by_one(
         "neighbours": "rows",
         "data": data,
         "one_by_one": one_by_one,
-        "budget": 1_000 if one_by_one and not LONG else 2_000,
+        "budget": 2_000,
     }
     assert audit_bits(counts, **options).broken
 
