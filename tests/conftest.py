@@ -1,8 +1,15 @@
 """Settings of the whole test run; puts this folder on the path of the tests below it."""
 
 import gc
+import os
 
-from hypothesis import HealthCheck, settings
+# The tests run in one process on each core. OpenMP's threads would wait for a core that is busy,
+# and spend as much processor time waiting as working. It reads this when it is loaded.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Collection makes many objects and drops few. pytest_collection_finish starts the collector again.
+gc.disable()
+
+from hypothesis import HealthCheck, settings  # noqa: E402 - after what must be set first
 
 # No test has a limit in time: the first call of a kernel compiles it, and machines are busy.
 settings.register_profile(
@@ -13,6 +20,7 @@ settings.load_profile("no deadline")
 
 def pytest_collection_finish() -> None:
     """Let the collector of garbage pass over what is there before the first test, and stays."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -130,7 +130,7 @@ def test_a_mechanism_that_keeps_its_claim_is_not_called_broken(row: Row) -> None
         row.mechanism,
         row.claim,
         neighbours=row.neighbours[:2],
-        budget=20_000 if LONG else 8_000,
+        budget=20_000 if LONG else 4_000,
         confidence=CERTAIN,
     )
     assert not report.broken

@@ -231,7 +231,8 @@ def test_a_command_is_audited(folder: Path, capsys: pytest.CaptureFixture[str]) 
     program = "import sys; [print(line, end='') for line in sys.stdin]"
     status, _, _ = run(
         capsys, "--command", shlex.join([sys.executable, "-c", program]),
-        *QUICK, "--attack", "bits", "--json", folder / "report.json", "--html", folder / "a.html",
+        "--attack", "bits", "--budget", "1000",
+        "--json", folder / "report.json", "--html", folder / "a.html",
     )  # fmt: skip
     assert status == 1
     assert Report.from_json(folder / "report.json").target.startswith(sys.executable)
@@ -310,7 +311,7 @@ def test_a_command_with_brackets_is_shown_as_it_is(capsys: pytest.CaptureFixture
     """They are not markup for the terminal."""
     code = "import sys; [print(len('[/z]') + float(line)) for line in sys.stdin]"
     command = shlex.join([sys.executable, "-c", code])
-    _, out, err = run(capsys, "--command", command, *QUICK)
+    _, out, err = run(capsys, "--command", command, *QUICK[:2], "--budget", "1000")
     assert "[/z]" in out + err
 
 

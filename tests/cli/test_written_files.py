@@ -9,12 +9,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.choices import sample_cases
+from support.package_source import nodes_by_module
 
 import dpnoise
 from dpnoise import cli
@@ -26,7 +28,6 @@ from dpnoise.core import strict_json
 from dpnoise.core.entropy import EntropySource
 from dpnoise.statistics import publishing
 
-SOURCE = Path(dpnoise.__file__).parent
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
 
 
@@ -59,12 +60,18 @@ def audit(*arguments: object) -> int:
     return min(run("audit", "quick", *quick, *arguments), 1)
 
 
+def write_instead_of_drawing(_: object, target: Path | BytesIO, __: str = "") -> None:
+    if isinstance(target, Path):
+        target.write_bytes(b"drawn")
+
+
 @pytest.fixture(autouse=True)
 def _small_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make audits and enumerations small."""
+    """Make audits, enumerations and drawings small."""
     quick = adapters.Adapter(lambda _: (1.0, lambda value, n: np.full(n, value)), "laplace", None)
     monkeypatch.setitem(adapters.ADAPTERS, "quick", quick)
     monkeypatch.setattr(additive_noise, "run_side_channel_checks", lambda *_: [])
+    monkeypatch.setattr("dpnoise.cli.release.draw_bars", write_instead_of_drawing)
     monkeypatch.setattr(summary, "leakage_table", lambda *_: [])
     monkeypatch.setattr(summary, "release_table", lambda *_: [])
     monkeypatch.setattr(summary, "plot_leakage", lambda *parts: parts[-1].write_bytes(b"drawn"))
@@ -432,8 +439,8 @@ def test_strict_json_has_no_word_that_json_has_not() -> None:
 
 def test_every_json_writer_refuses_invalid_json() -> None:
     calls = []
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, nodes in nodes_by_module().items():
+        for node in nodes:
             if isinstance(node, ast.Call) and ast.unparse(node.func) in {"json.dumps", "json.dump"}:
                 options = {option.arg: ast.unparse(option.value) for option in node.keywords}
                 assert options.get("allow_nan") == "False", f"{path}:{node.lineno}"

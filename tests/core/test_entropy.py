@@ -7,14 +7,16 @@ import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import count, pairwise
+from itertools import count, pairwise, product
 
 import numpy as np
 import pytest
 from cryptography.hazmat.backends.openssl import backend
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
+from support.choices import sample_cases
 from support.cipher_vectors import CIPHERS, RFC_8439, SP_800_38A
+from support.draws import draw
 
 import dpnoise
 from dpnoise.core import entropy, parallel
@@ -383,20 +385,20 @@ def test_words_do_not_depend_on_chunks_or_threads(
     key = kind(os.urandom(32), cipher)
     count = 2000 if variates < 1000 else 3
     expected = read_words(key.stream(), count * variates)
-    for chunk_words in (1, 40, 4096, 2**16):
-        for threads in (None, 1, 2, 3, 7):
-            got = np.zeros(count * variates, dtype=np.uint64)
+    ways = product((1, 40, 4096, 2**16), (None, 1, 2, 3, 7))
+    for chunk_words, threads in sample_cases(ways, 8):
+        got = np.zeros(count * variates, dtype=np.uint64)
 
-            def prepare(_: int, got: NDArray[np.uint64] = got) -> parallel.Worker:
-                def chunk(words: NDArray[np.uint64], start: int, stop: int) -> None:
-                    got[start * variates : stop * variates] = words
+        def prepare(_: int, got: NDArray[np.uint64] = got) -> parallel.Worker:
+            def chunk(words: NDArray[np.uint64], start: int, stop: int) -> None:
+                got[start * variates : stop * variates] = words
 
-                return chunk
+            return chunk
 
-            parallel.run_over_key_stream(
-                key, variates, count, prepare, threads, chunk_words=chunk_words
-            )
-            np.testing.assert_array_equal(got, expected)
+        parallel.run_over_key_stream(
+            key, variates, count, prepare, threads, chunk_words=chunk_words
+        )
+        np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.usefixtures("cipher")
@@ -503,12 +505,6 @@ def test_an_unknown_cipher_is_refused(cipher: str) -> None:
 
 
 # Nothing repeats. Among 10^4 correct draws a double repeats with probability below 10^-8.
-
-
-def draw(rng: dpnoise.Generator, _: int = 0) -> list[float]:
-    """Draw scalars and an array. It is at module level so that a spawned process finds it."""
-    scalars: list[float] = [rng.laplace() for _ in range(100)]
-    return scalars + list(rng.laplace(size=1000))
 
 
 def count_repeats(draws: list[list[float]]) -> int:

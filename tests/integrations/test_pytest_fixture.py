@@ -1,8 +1,8 @@
 """The fixture for pytest: it fails where a claim is broken, at its part of a suite's error."""
 
-import subprocess
-import sys
 from pathlib import Path
+
+import pytest
 
 CONFTEST = 'pytest_plugins = ["dpnoise.integrations.pytest"]'
 SUITE = """
@@ -35,16 +35,18 @@ def test_without_it():
 """
 
 
-def test_a_suite_has_one_error_and_shows_what_broke(tmp_path: Path) -> None:
+def test_a_suite_has_one_error_and_shows_what_broke(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A sound one does not depend on the bit: 16 standard deviations from what would be broken."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "pytest.ini").write_text("[pytest]\ndpnoise_confidence = 0.99\n")
     (tmp_path / "test_suite.py").write_text(SUITE)
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", str(tmp_path)],
-        cwd=tmp_path, check=False, capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
-    assert run.returncode == 1, run.stdout + run.stderr
-    assert "1 failed, 4 passed" in run.stdout
-    assert "BrokenError" in run.stdout
-    assert "epsilon is at least" in run.stdout
+    # This run has a module called conftest already, so modules are imported without their names.
+    options = ["-p", "no:cacheprovider", "--import-mode=importlib", "-q"]
+    status = pytest.main([*options, str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert status == pytest.ExitCode.TESTS_FAILED, printed
+    assert "1 failed, 4 passed" in printed
+    assert "BrokenError" in printed
+    assert "epsilon is at least" in printed

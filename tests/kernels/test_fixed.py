@@ -369,6 +369,7 @@ with np.errstate(all="ignore"), t.ctx.workprec(300):
 """
 
 
+@pytest.mark.long
 def test_all_of_it_holds_without_the_compiler() -> None:
     process = subprocess.run(
         [sys.executable, "-W", "error", "-c", MEASURE_INTERPRETED],

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from support.package_source import nodes_by_module
+
 PACKAGE = Path(__file__).resolve().parents[2] / "src" / "dpnoise"
 
 # Names that several modules share, with the one thing that all of them do.
@@ -69,9 +71,7 @@ def is_property(function: ast.FunctionDef) -> bool:
 
 
 def test_no_function_is_a_bare_participle_or_adverb() -> None:
-    nodes = [
-        node for file in PACKAGE.rglob("*.py") for node in ast.walk(ast.parse(file.read_text()))
-    ]
+    nodes = [node for nodes_of_module in nodes_by_module().values() for node in nodes_of_module]
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
     names = {node.name for node in functions if not is_property(node)}
     assert len(names) > 1000

@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from support.package_source import nodes_by_module
 
 import dpnoise
 from dpnoise.auditing.attacks import ATTACKS
 from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
+from dpnoise.core.kernel_table import load_kernels
 from dpnoise.core.machine import package_of
 from dpnoise.kernels import elementary
 
@@ -43,8 +45,8 @@ def test_no_module_of_ours_is_imported_by_a_string() -> None:
     The exceptions are packages that load public names on first use, and `release.containers`, which
     imports the release of tensors when it is given the first one.
     """
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, nodes in nodes_by_module().items():
+        for node in nodes:
             if isinstance(node, ast.Call) and "import" in ast.unparse(node.func):
                 argument = ast.unparse(node.args[0]) if node.args else ""
                 assert "dpnoise" not in argument or path.name in LAZY_IMPORTERS, (
@@ -160,18 +162,17 @@ finally:
 
 
 def test_kernels_on_the_disk_are_loaded_without_the_compiler() -> None:
-    """The first run puts the kernels on the disk, where they are missing."""
+    load_kernels()  # This puts the kernels on the disk, where they are missing.
     code = """
 import sys
 from dpnoise.core.kernel_table import load_kernels
 load_kernels()
 print("numba.np.arraymath" in sys.modules, "scipy.linalg" in sys.modules)
 """
-    results = [
-        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-        for _ in range(2)
-    ]
-    assert results[1].stdout == "False False\n"
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    )
+    assert process.stdout == "False False\n"
 
 
 @pytest.mark.long
@@ -355,7 +356,7 @@ def test_the_library_does_not_mention_command_line_options() -> None:
     modules = {*SOURCE.rglob("*.py")} - {*SOURCE.glob("cli/*"), SOURCE / "auditing/options.py"}
     assert len(modules) > 50
     for module in modules:
-        for node in ast.walk(ast.parse(module.read_text())):
+        for node in nodes_by_module()[module]:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 assert not re.search(r"(?<![\w-])--[a-z]", node.value), (module.name, node.value)
 
@@ -374,8 +375,8 @@ def imported_extras() -> set[tuple[str, str]]:
     """Return every package that the code imports with `import_extra`, and its extra."""
     calls = (
         node
-        for path in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for nodes in nodes_by_module().values()
+        for node in nodes
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "import_extra"
     )
     imports = (tuple(ast.literal_eval(argument) for argument in call.args) for call in calls)

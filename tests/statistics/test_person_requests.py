@@ -370,13 +370,13 @@ def test_groups_of_one_person_alone_appear_as_seldom_as_delta_says(mechanism: st
     assert without_person.keys == ["cork"]
     assert sorted(with_person.persons.tolist()) == [1, 1, 40]  # Two of the three groups count.
 
-    def count_runs(counts: PersonCounts, threshold: int) -> int:
+    def count_runs(counts: PersonCounts, threshold: int, rounds: int = rounds) -> int:
         changed = replace(discovery, threshold=threshold)
         rng = dpnoise.Generator()
         runs = (publishing._rank_groups(changed, counts, rng) for _ in range(rounds))
         return sum(any(key != "cork" for key in groups) for groups in runs)
 
-    assert count_runs(without_person, 1) == 0
+    assert count_runs(without_person, 1, rounds // 20) == 0  # Nothing is there to appear.
     delta = request.prices.aside
     assert delta == pytest.approx(0.1 if mechanism == "laplace" else 0.05)
     allowed = stats.binomtest(

@@ -2,7 +2,7 @@
 
 import math
 from fractions import Fraction
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 from support import alarms
+from support.choices import sample_cases
 
 from dpnoise import statistics
 from dpnoise.core.errors import ArgumentError
@@ -199,26 +200,26 @@ def test_intervals_cover_with_their_confidence() -> None:
     """Fewer releases cover than the confidence says only as chance allows."""
     rng = np.random.default_rng()
     releases = 1_000 if alarms.LONG else 300
-    for data in (rng.normal(50, 10, 1000), np.repeat(np.arange(0.0, 100, 5), 40)):
-        for q in (0.1, 0.5):
-            low = np.quantile(data, q, method="inverted_cdf")
-            high = np.quantile(data, q, method="higher")
-            inside = 0
-            for _ in range(releases):
-                released = statistics.quantile(
-                    data,
-                    q,
-                    lower=0,
-                    upper=100,
-                    epsilon=1.0,
-                    confidence=0.8,
-                    grid=0.125,
-                    interval=True,
-                )
-                least, most = released.interval
-                inside += least <= high + 0.0625 and low - 0.0625 <= most
-                assert least <= released.value <= most
-            alarms.check_probability(stats.binomtest(inside, releases, 0.8, "less").pvalue)
+    data_sets = (rng.normal(50, 10, 1000), np.repeat(np.arange(0.0, 100, 5), 40))
+    for data, q in sample_cases(product(data_sets, (0.1, 0.5)), 2):
+        low = np.quantile(data, q, method="inverted_cdf")
+        high = np.quantile(data, q, method="higher")
+        inside = 0
+        for _ in range(releases):
+            released = statistics.quantile(
+                data,
+                q,
+                lower=0,
+                upper=100,
+                epsilon=1.0,
+                confidence=0.8,
+                grid=0.125,
+                interval=True,
+            )
+            least, most = released.interval
+            inside += least <= high + 0.0625 and low - 0.0625 <= most
+            assert least <= released.value <= most
+        alarms.check_probability(stats.binomtest(inside, releases, 0.8, "less").pvalue)
 
 
 def test_an_interval_takes_half_of_epsilon() -> None:

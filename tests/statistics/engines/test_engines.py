@@ -28,7 +28,7 @@ from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Plan, Rows, Sum
 @pytest.mark.parametrize("engine", ENGINES)
 @given(data=st.data())
 @settings(
-    max_examples=40 if LONG else 10, phases=[Phase.explicit, Phase.generate]
+    max_examples=40 if LONG else 6, phases=[Phase.explicit, Phase.generate]
 )  # No shrinking, because tables shrink slowly.
 def test_every_engine_gives_the_exact_integers(engine: str, data: st.DataObject) -> None:
     check_engine(ENGINES[engine], data)

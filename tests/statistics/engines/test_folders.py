@@ -286,7 +286,7 @@ def test_a_column_may_have_the_name_of_one_of_ours(kind: str, tmp_path: Path) ->
     expected = [
         tally(write_source(tmp_path, kind, columns), plan) for plan in make_plans("v", "g", "p")
     ]
-    for first in every_nth_case(7, range(len(ODD_NAMES))):
+    for first in every_nth_case(10, range(len(ODD_NAMES))):
         names = [ODD_NAMES[(first + index) % len(ODD_NAMES)] for index in range(4)]
         files = write_source(tmp_path, kind, dict(zip(names, columns.values(), strict=True)))
         for plan, answers in zip(make_plans(*names[:3]), expected, strict=True):
