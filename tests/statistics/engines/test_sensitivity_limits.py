@@ -105,13 +105,8 @@ def test_of_one_row_more_than_allowed_all_but_one_count(engine: str, max_rows: i
 
     Rows have different values, or all are equal: then their hashes are equal too.
     """
-    sizes = {"a": max_rows - 1, "b": max_rows, "c": max_rows + 1}
-    for step in sample_cases((1.0, 0.0), 1):
-        people = [
-            (f"of {city}", city, step * i) for city, rows in sizes.items() for i in range(rows)
-        ]
-        people += [("also of a", "a", 0.0)]
-        frame = FRAMES[engine](table(people, TEXT))
-        counts = count_rows(frame, Unit(("who",), 1, max_rows), tuple(sizes))
-        assert counts == [max_rows, max_rows, max_rows]
-        assert count_rows(frame, Unit(("who",), 1, max_rows), ()) == [3 * max_rows]
+    for rows in (max_rows - 1, max_rows, max_rows + 1):
+        for step in sample_cases((1.0, 0.0), 1):
+            people = [("p", "a", step * i) for i in range(rows)] + [("q", "a", 0.0)]
+            frame = FRAMES[engine](table(people, TEXT))
+            assert count_rows(frame, Unit(("who",), 1, max_rows), ()) == [min(rows, max_rows) + 1]
