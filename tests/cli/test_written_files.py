@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.alarms import LONG
 from support.choices import sample_cases
 from support.package_source import nodes_by_module
 
@@ -71,7 +72,8 @@ def _small_work(monkeypatch: pytest.MonkeyPatch) -> None:
     quick = adapters.Adapter(lambda _: (1.0, lambda value, n: np.full(n, value)), "laplace", None)
     monkeypatch.setitem(adapters.ADAPTERS, "quick", quick)
     monkeypatch.setattr(additive_noise, "run_side_channel_checks", lambda *_: [])
-    monkeypatch.setattr("dpnoise.cli.release.draw_bars", write_instead_of_drawing)
+    if not LONG:
+        monkeypatch.setattr("dpnoise.cli.release.draw_bars", write_instead_of_drawing)
     monkeypatch.setattr(summary, "leakage_table", lambda *_: [])
     monkeypatch.setattr(summary, "release_table", lambda *_: [])
     monkeypatch.setattr(summary, "plot_leakage", lambda *parts: parts[-1].write_bytes(b"drawn"))
