@@ -131,6 +131,38 @@ def test_margins_hold_as_often_as_they_say(base_class: type[Mean | Variance], ki
             assert beyond >= 0.08 * DRAWS - 5 * deviation, name
 
 
+@pytest.mark.parametrize("kind", ["pure", "gaussian"])
+@pytest.mark.parametrize(("rows", "amount"), [(30, 0.01), (10_000, 0.5)])
+def test_margins_of_a_variance_hold_and_are_not_much_too_wide(
+    rows: int, amount: float, kind: str
+) -> None:
+    """With few rows, noisy sums below 0 count as 0; with many, the law of the noise decides."""
+    base = Variance("x", -10, 90, Loss(kind, amount))
+    wholes = np.rint(values(rows) / base.bounds.grid).astype(int).tolist()
+    exact = base.sums_of(rows, sum(wholes), sum(q * q for q in wholes))
+    sums = base.noise.release(np.array([exact] * DRAWS, dtype=object), None).tolist()
+    assert (min(map(min, sums)) < 0) == (rows == 30)
+    for query in (base, base.deviation()):
+        truth = TRUTHS[query.name](np.array(wholes) * base.bounds.grid)
+        releases = [query.publish_sums([row], 0.9)[0] for row in sums]
+        errors = np.array([release.value - truth for release in releases])
+        margins = np.array([release.error for release in releases])
+        deviation = math.sqrt(DRAWS * 0.1 * 0.9)
+        assert np.sum(np.abs(errors) > margins) <= 0.1 * DRAWS + 5 * deviation
+        if rows > 30:  # 1.64 standard deviations of Gaussian noise are within 0.9.
+            assert np.median(margins) < 2.2 * errors.std()
+
+
+def test_the_sum_of_the_sizes_of_three_noises_is_within_its_bound() -> None:
+    for loss in (Loss("pure", 1.0), Loss("gaussian", 0.5)):
+        noise = WholeNoise.of(loss, ONE_ROW, PersonChange.of_number(1000, 1000))
+        drawn = np.abs(noise.release(np.zeros((DRAWS, 3), dtype=np.int64), None)).sum(axis=1)
+        beyond = int(np.sum(drawn > noise.error_of_three(0.9)))
+        assert beyond <= 0.1 * DRAWS + 5 * math.sqrt(DRAWS * 0.1 * 0.9)
+        if loss.kind == "pure":
+            assert beyond >= 0.1 * DRAWS - 5 * math.sqrt(DRAWS * 0.1 * 0.9)
+
+
 def test_the_law_of_a_weighted_sum_of_noise() -> None:
     laplace = WholeNoise.of(Loss("pure", 1.0), ONE_ROW, PersonChange.of_number(1000, 1000))
     scale = laplace.mechanism.scale

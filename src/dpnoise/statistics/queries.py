@@ -28,6 +28,11 @@ from dpnoise.statistics.selections import QuantileSelection
 
 _SURE_BITS: Final = 32  # Bits that one row adds to a sum of squares; 2^30 rows then fit in 62 bits.
 _Whole = Any  # An integer, or an array of integers.
+# A bound on the noise of a sum or of several, and the confidence of a weighted sum of several.
+_Errors = tuple[float, float]
+_PART_OF_BOUND: Final = (
+    1 / 20
+)  # Of the probability that a margin fails, for the bound on all noise.
 _CURVATURE: Final = 3.25  # Half of a bound on the Hessian of the variance in its three sums.
 
 
@@ -235,7 +240,6 @@ class _Moments(_BoundedStatistic):
     """
 
     _words: str  # The sums that get the noise, in words.
-    _at_once: int  # The number of sums that must be within their error for the margin to hold.
     number_of_sums: int
     # The statistics that are computed from the same noisy sums, and the query that draws these.
     shared: tuple[str, ...] = ()
@@ -247,7 +251,7 @@ class _Moments(_BoundedStatistic):
     def from_sums(self, sums: Sequence[int]) -> float:
         raise NotImplementedError
 
-    def margin(self, sums: Sequence[int], error: float) -> float:
+    def margin(self, sums: Sequence[int], errors: _Errors) -> float:
         raise NotImplementedError
 
     def _possible(self) -> tuple[float, float]:
@@ -282,26 +286,26 @@ class _Moments(_BoundedStatistic):
 
     def publish_sums(self, sums: Sequence[Sequence[int]], confidence: float) -> list[Release]:
         """Publish the statistic of each group, computed from its noisy sums."""
-        error, joint = (
-            self._sum_error(single_confidence(confidence, number)) for number in (1, len(sums))
+        errors, joint = (
+            self._sum_errors(single_confidence(confidence, number)) for number in (1, len(sums))
         )
         return [
             Release(
-                self.name, self.from_sums(row), self.epsilon, None, self.margin(row, error),
-                confidence, joint_error=None if len(sums) == 1 else self.margin(row, joint),
+                self.name, value := self.from_sums(row), self.epsilon, None,
+                margin := self.margin(row, errors), confidence,
+                joint_error=None if len(sums) == 1 else self.margin(row, joint),
                 mechanism=self.noise_words, grid=self.bounds.grid, rho=self.rho,
-                no_information=self._says_nothing(row, error), shared=self.shared,
+                no_information=self._says_nothing(value, margin), shared=self.shared,
             )
             for row in sums
         ]  # fmt: skip
 
-    def _sum_error(self, confidence: float) -> float:
-        """Return the bound on the noise of each sum that `margin` needs."""
-        return self.noise.error(single_confidence(confidence, self._at_once))
+    def _sum_errors(self, confidence: float) -> _Errors:
+        """Return the bounds on the noise of the sums that `margin` needs."""
+        raise NotImplementedError
 
-    def _says_nothing(self, sums: Sequence[int], error: float) -> bool:
+    def _says_nothing(self, value: float, margin: float) -> bool:
         """Return whether the margin covers every number that the bounds allow."""
-        value, margin = self.from_sums(sums), self.margin(sums, error)
         low, high = self._possible()
         return value - margin <= low and value + margin >= high
 
@@ -316,7 +320,7 @@ class _Moments(_BoundedStatistic):
 
     def expected_margin(self, rows: int, confidence: float) -> float:
         """Return the margin for a number of rows with evenly spread values."""
-        return self.margin(self._typical(rows), self._sum_error(confidence))
+        return self.margin(self._typical(rows), self._sum_errors(confidence))
 
     def possible_range(self, rows: int) -> float:
         """Return how far the numbers that the bounds allow are apart."""
@@ -338,7 +342,6 @@ class Mean(_Moments):
     """
 
     name = "mean"
-    _at_once = 1
     number_of_sums = 2
     _words = "the sums of the distances to both bounds"
 
@@ -372,13 +375,17 @@ class Mean(_Moments):
         mean = self.bounds.least + above * (self.bounds.most - self.bounds.least)
         return float(mean * Fraction(self.bounds.grid))
 
-    def margin(self, sums: Sequence[int], error: float) -> float:
+    def _sum_errors(self, confidence: float) -> _Errors:
+        return self.noise.error(confidence), confidence
+
+    def margin(self, sums: Sequence[int], errors: _Errors) -> float:
         """Return the margin of the mean, if `error` bounds the noise a of A.
 
         B has noise b. The error of the mean is (u - l)(a B - b A)/(A + B) over the noisy A + B. The
         fraction is a weighted mean of a and -b. For symmetric log-concave laws it exceeds `error`
         no more often than a does (Proschan 1965). The rounding of values adds half a grid.
         """
+        error, _ = errors
         width, total = self.bounds.width, float(sum(sums))
         relative_error = min(error / total, 1.0) if total > 0 else 1.0
         return (width * relative_error + 0.5) * self.bounds.grid
@@ -394,7 +401,6 @@ class Variance(_Moments):
     """
 
     name = "variance"
-    _at_once = 3
     _words = "the sums of the squares and products of the distances to both bounds"
     number_of_sums = 3
     _squares = True
@@ -446,21 +452,39 @@ class Variance(_Moments):
         variance = float(Fraction(4 * b0 * b2 - b1 * b1, 4 * total * total))
         return self._in_units(min(max(variance, 0.0), 0.25))
 
-    def margin(self, sums: Sequence[int], error: float) -> float:
-        """Return the margin of the variance, if `error` bounds the noise of each sum.
+    def _sum_errors(self, confidence: float) -> _Errors:
+        """Return a bound on the sizes of the three noises, and the confidence of their sum.
 
-        By Taylor's theorem it is at most error * (|g0| + |g1| + |g2|) + 3.25 (3 error/T)^2. Here g
-        is the gradient and T the least possible sum of all three: see docs/publishing.md.
+        The bound fails with a small part of the probability that the margin may fail with.
         """
+        beyond = (1 - confidence) * _PART_OF_BOUND
+        size = self.noise.error_of_three(1 - beyond) + (3.0 if self._shift else 0.0)
+        return size, min(confidence + beyond, 1 - 2.0**-53)
+
+    def margin(self, sums: Sequence[int], errors: _Errors) -> float:
+        """Return the margin of the variance.
+
+        By Taylor's theorem the error is at most |g.z| + 3.25 (e/T)^2. Here z is the noise, e bounds
+        the sum of its three sizes, T is the least possible sum of all three sums, and g the
+        gradient at the exact sums. Each part of it differs by at most 6.5 e/T^2 from the gradient
+        at the noisy sums: see docs/publishing.md.
+        """
+        size, confidence = errors
         b0, b1, b2 = (float(max(noisy, 0)) for noisy in sums)
         total = b0 + b1 + b2
-        smallest_total = total - 3 * error
+        smallest_total = total - size
         if smallest_total <= 0:
             return self._in_units(0.25)
         common = 2 * (b0 * b2 - b1 * b1 / 4) / total
         slopes = (abs(b2 - common), abs(b1 / 2 + common), abs(b0 - common))
-        first_order = sum(slopes) / total**2 * error
-        second_order = _CURVATURE * (3 * error / smallest_total) ** 2
+        change = 2 * _CURVATURE * size / smallest_total**2
+        weights = [slope / total**2 + change for slope in slopes]
+        # A sum below 0 counts as 0, so its noise has another law.
+        is_clamped = min(sums) < 0
+        first_order = (
+            max(weights) * size if is_clamped else self.weighted_error(weights, confidence)
+        )
+        second_order = _CURVATURE * (size / smallest_total) ** 2
         return self._in_units(min(first_order + second_order, 0.25))
 
     def _in_units(self, squared_widths: float) -> float:
@@ -481,9 +505,9 @@ class Deviation(Variance):
         """Return the root of the variance."""
         return math.sqrt(super().from_sums(sums))
 
-    def margin(self, sums: Sequence[int], error: float) -> float:
+    def margin(self, sums: Sequence[int], errors: _Errors) -> float:
         """Return the margin of the root, the larger of its two sides."""
-        root, margin = self.from_sums(sums), super().margin(sums, error)
+        root, margin = self.from_sums(sums), super().margin(sums, errors)
         below = root - math.sqrt(max(root * root - margin, 0.0))
         return max(below, math.sqrt(root * root + margin) - root)
 

@@ -1,7 +1,7 @@
 """Published numbers with their margins, and the exact noise on integers behind them."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
@@ -23,7 +23,7 @@ LAPLACE_WORDS: Final = "Laplace noise, exact, rounded once"
 GAUSSIAN_WORDS: Final = "Gaussian noise, exact, rounded once"
 DISCRETE_WORDS: Final = "discrete Laplace noise, exact"
 NO_INFORMATION: Final = "no information: too few rows for this epsilon"
-_HALVINGS: Final = 60  # Halvings of an interval until it is as narrow as a float.
+_HALVINGS: Final = 30  # Halvings of an interval: its upper end is then too large by 10^-9.
 SMALL_TABLE: Final = "dpnoise.statistics.report/small_table.html"  # For notebooks.
 
 AdditiveMechanism = LaplaceMechanism | GaussianMechanism | DiscreteLaplaceMechanism
@@ -241,6 +241,26 @@ class WholeNoise:
             noise = self.mechanism.scale * _laplace_sum_quantile(sizes, confidence)
         return noise * (1 + 2.0**-40) + sum(sizes) / 2
 
+    def error_of_three(self, confidence: float) -> float:
+        """Return a bound on the sum of the sizes of three independent noises, rounded ones too.
+
+        Sizes of Laplace noise are exponential, so their sum exceeds t scales with probability
+        exp(-t) (1 + t + t^2/2). Three Gaussian variates of length r have sizes of at most
+        sqrt(3) r together.
+        """
+
+        def laplace_tail(t: float) -> float:
+            return math.exp(-t) * (1 + t + t * t / 2)
+
+        def gaussian_tail(t: float) -> float:
+            r = t / math.sqrt(3)
+            density = math.sqrt(2 / math.pi) * math.exp(-r * r / 2)
+            return math.erfc(r / math.sqrt(2)) + r * density
+
+        is_gaussian = isinstance(self.mechanism, GaussianMechanism)
+        tail = gaussian_tail if is_gaussian else laplace_tail
+        return self.mechanism.scale * _quantile(tail, 1 - confidence) * (1 + 2.0**-40) + 1.5
+
     def release(self, exact: Array, rng: Generator | None) -> Array:
         """Release integers, as int64 or as Python's integers like the input."""
         if exact.dtype == object:
@@ -265,16 +285,22 @@ def _laplace_sum_quantile(weights: Sequence[float], confidence: float) -> float:
         for w in distinct
     ]
 
-    def is_beyond(t: float) -> bool:
-        terms = (c * math.exp(-t / w) for c, w in zip(factors, distinct, strict=True))
-        return sum(terms) > 1 - confidence
+    unit = distinct[-1]
 
-    low, high = 0.0, distinct[-1]
-    while is_beyond(high):
+    def tail(t: float) -> float:
+        return sum(c * math.exp(-t * unit / w) for c, w in zip(factors, distinct, strict=True))
+
+    return unit * _quantile(tail, 1 - confidence)
+
+
+def _quantile(tail: Callable[[float], float], probability: float) -> float:
+    """Return the smallest t, but for rounding, with tail(t) at most a probability."""
+    low, high = 0.0, 1.0
+    while tail(high) > probability:
         low, high = high, 2 * high
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if is_beyond(middle) else (low, middle)
+        low, high = (middle, high) if tail(middle) > probability else (low, middle)
     return high
 
 

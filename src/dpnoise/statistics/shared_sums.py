@@ -111,7 +111,7 @@ class DerivedMean(Mean):
         pairs = [[2 * b2 + b1, 2 * b0 + b1] for b0, b1, b2 in sums]
         return super().publish_sums(pairs, confidence)
 
-    def _sum_error(self, confidence: float) -> float:
+    def _sum_errors(self, confidence: float) -> tuple[float, float]:
         """Return the bound on the noise of 2A.
 
         The error of the mean is a sum of the three noises with weights p, (p - r)/2 and r, where
@@ -119,7 +119,7 @@ class DerivedMean(Mean):
         than the noise of A does.
         """
         assert self.base is not None  # noqa: S101 - for the type checker
-        return self.base.weighted_error([2.0, 1.0], confidence)
+        return self.base.weighted_error([2.0, 1.0], confidence), confidence
 
     def _typical(self, rows: int) -> list[int]:
         assert self.base is not None  # noqa: S101 - for the type checker
