@@ -338,7 +338,7 @@ def test_a_full_disk_is_noticed_before_noise_is_drawn(
 
     monkeypatch.setattr(Path, "write_bytes", raise_disk_full)
     monkeypatch.setattr(queries.Count, "release", fail_if_called)
-    target = tmp_path / "out" / "r.png"
+    target = tmp_path / "out" / ("r.png" if option == "--plot" else "r.json")
     target.parent.mkdir()
     status, _, err = run(capsys, "release", table, *BOUNDS, "--query", "count", option, target)
     assert status == 2

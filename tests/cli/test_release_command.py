@@ -444,6 +444,13 @@ def test_previews_that_cannot_be_made_are_refused(options: list[str], words: str
     assert words in err
 
 
+def test_a_file_of_a_kind_that_is_not_written_is_refused(run: Run, tmp_path: Path) -> None:
+    status, out, err = run("release", "--sample", "--output", tmp_path / "table.xlsx")
+    assert (status, out) == (2, "")
+    assert "(.json), got .xlsx. Spreadsheets open .csv files." in err
+    assert not (tmp_path / "table.xlsx").exists()
+
+
 @pytest.mark.parametrize("statistic", ["count", "sum", "mean", "variance", "std", "median"])
 def test_the_margins_of_a_preview_hold_for_evenly_spread_values(statistic: str) -> None:
     """Of 60 releases, fewer than 42 are within a margin of 95 % with a probability below 10^-9."""

@@ -29,7 +29,9 @@ from dpnoise.statistics import (
 )
 from dpnoise.statistics.composition import compose
 from dpnoise.statistics.engines import PersonCounts, checking, count_persons_by_group
+from dpnoise.statistics.publishing import rehearsal
 from dpnoise.statistics.queries import Count
+from dpnoise.statistics.report import render_record
 
 COUNT = Question(["count"], by=("city",))
 CITIES = {"city": ("cork", "dublin", "galway", "limerick", "sligo")}
@@ -462,3 +464,17 @@ def test_the_command_line_publishes_about_persons(
     assert "rho 0.5 in all: mean rho 0.5. One person added or removed." in capsys.readouterr().out
     assert cli.main([*common, "--max-groups", "9", "--group-by", "city=cork"]) == 2
     assert "--max-groups must be at most 1" in capsys.readouterr().err
+
+
+def test_every_output_says_that_margins_do_not_count_rows_that_are_left_out() -> None:
+    request = person_request(max_groups=2, max_rows=3)
+    words = "clamping and rows left out by max_groups and max_rows"
+    assert request.uncounted == words
+    table = rehearsal(request)
+    assert table.record()["margins"] == f"do not count {words}"
+    assert {row["note"] for row in table.rows()} == {f"the margin does not count {words}"}
+    assert f"not counting {words}." in str(table)
+    assert f"and do not count {words}" in render_record(table.record())
+    by_row = rehearsal(Request(1.0, [Question(["count"])]))
+    assert {row["note"] for row in by_row.rows()} == {None}
+    assert "not counting clamping." in str(by_row)

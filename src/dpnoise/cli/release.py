@@ -166,7 +166,12 @@ def _rehearse(request: Request, arguments: argparse.Namespace) -> int:
 
 
 def _encode_table(table: Table, suffix: str) -> bytes:
-    """Return the table as CSV or Parquet. For any other suffix, return the record as JSON."""
+    """Return the table as CSV or Parquet; or the record as JSON, also if there is no suffix."""
+    if suffix.lower() not in {"", ".json", ".csv", ".parquet", ".pq"}:
+        raise ArgumentError(
+            f"--output writes a table (.csv, .parquet) or the record (.json), got {suffix}. "
+            "Spreadsheets open .csv files."
+        )
     if suffix.lower() in {".parquet", ".pq"}:
         file = BytesIO()
         import_extra("pyarrow.parquet", "files").write_table(table.to_arrow(), file)
@@ -216,7 +221,7 @@ def _show(table: Table, *, as_json: bool) -> None:
     console.print(
         f"\n{source}{cost} {neighbours_text(request)}\n"
         f'With probability {request.confidence:g} "within" holds for each single number'
-        f"{joint_words}, not counting the effect of clamping."
+        f"{joint_words}, not counting {request.uncounted}."
     )
 
 

@@ -131,8 +131,9 @@ class Table:
             ]
             for row, number in list(zip(rows, numbers, strict=True))[:_MOST_SHOWN]
         ]
-        rule = f"Margins hold with probability {request.confidence:g}, not counting clamping."
-        notes = [f"{request.cost_in_words} in all, with {request.neighbours_in_words}. {rule}"]
+        rule = f"hold with probability {request.confidence:g}, not counting {request.uncounted}"
+        cost = f"{request.cost_in_words} in all, with {request.neighbours_in_words}"
+        notes = [f"{cost}. Margins {rule}."]
         if len(rows) > len(shown):
             notes.insert(0, f"{len(rows) - len(shown):,} more numbers: see rows() or to_pandas().")
         if not rows:
@@ -146,8 +147,9 @@ class Table:
 
     def rows(self) -> list[Row]:
         """Return one row for each number: its groups, its statistic, its value and its margins."""
-        grouped = self.request.grouped
-        return [row for published in self.published for row in _rows(published, grouped)]
+        grouped, uncounted = self.request.grouped, self.request.uncounted
+        note = None if uncounted == "clamping" else f"the margin does not count {uncounted}"
+        return [row for published in self.published for row in _rows(published, grouped, note)]
 
     def to_arrow(self) -> Frame:
         """Return the numbers as an Arrow table."""
@@ -179,6 +181,7 @@ class Table:
             "source": self.source,
             "privacy_unit": self.request.privacy_unit,
             "neighbours": f"differ by {self.request.neighbours_in_words}",
+            "margins": f"do not count {self.request.uncounted}",
             "privacy": self.request.cost().floats(),
             "ledger": None if self.ledger is None else dict(self.ledger),
             "request": self.request.to_dict(),
@@ -229,7 +232,7 @@ def _group_array(pa: ModuleType, keys: list[Key | None]) -> Frame:
 
 _NUMBERS = ("value", "margin", "joint_margin", "low", "high", "confidence", "epsilon", "rho")
 _TEXTS = ("column", "statistic")
-_NOTE = "note"  # Marks numbers without information.
+_NOTE = "note"  # Marks numbers without information, and margins that rows were left out of.
 
 
 def _title(group_column: str) -> str:
@@ -239,7 +242,7 @@ def _title(group_column: str) -> str:
     )
 
 
-def _rows(published: Published, by: Sequence[str]) -> Iterator[Row]:
+def _rows(published: Published, by: Sequence[str], note: str | None) -> Iterator[Row]:
     release = published.release
     keys = dict(zip(published.by, published.group, strict=True))
     for number in release.numbers():
@@ -253,7 +256,7 @@ def _rows(published: Published, by: Sequence[str]) -> Iterator[Row]:
             **{_title(name): keys.get(name) for name in by},
             **dict(zip(_TEXTS, (published.column, statistic), strict=True)),
             **dict(zip(_NUMBERS, numbers, strict=True)),
-            _NOTE: NO_INFORMATION if number.no_information else None,
+            _NOTE: NO_INFORMATION if number.no_information else note,
         }
 
 

@@ -392,6 +392,12 @@ class Request:
         return f"one {who} {how}"
 
     @property
+    def uncounted(self) -> str:
+        """What the margins do not count, in words."""
+        bounds = [name for name in ("max_groups", "max_rows") if getattr(self, name) is not None]
+        return "clamping" + (f" and rows left out by {' and '.join(bounds)}" if bounds else "")
+
+    @property
     def cost_in_words(self) -> str:
         """The total cost, in words."""
         cost = self.cost().floats()
