@@ -260,7 +260,7 @@ def test_a_function_spends_its_budget_as_a_request_does(name: str, budget: dict[
     values, key = [1.0, 4.0, 7.5] * 100, bytes(range(32))
     question = statistics.Question([name], "x", **arguments)
     request = statistics.Request(publish=[question], intervals=True, **budget)
-    frame = pl.DataFrame({"x": values})
+    frame = pa.table({"x": values})
     (published,) = statistics.publish(frame, request, fixed_generator(key))
     released = function(values, rng=fixed_generator(key), **arguments, **intervals, **budget)
     assert released == published.release

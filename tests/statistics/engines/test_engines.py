@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -348,3 +349,10 @@ def test_columns_that_are_not_plain_numbers_are_refused_and_not_shown(kind: str)
     with pytest.raises(DpnoiseError) as raised:
         tally(UNSUPPORTED[kind](), plan)
     assert "secret" not in str(raised.value)
+
+
+def test_an_old_version_of_polars_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = SimpleNamespace(__version__="1.0.0")  # It has no Int128.
+    monkeypatch.setattr("narwhals.get_native_namespace", lambda _: old)
+    with pytest.raises(ArgumentError, match="pip install --upgrade polars"):
+        tally(pl.DataFrame({"x": [1.0]}), Plan((Rows(),)))

@@ -92,11 +92,16 @@ class Runner:
 
     def run(self, frame: Frame, plans: Sequence[PlanColumns]) -> list[Tables]:
         """Compute the sums of each plan. Polars streams, and runs common steps once."""
+        polars = nw.get_native_namespace(frame)
+        if not hasattr(polars, "Int128"):
+            raise ArgumentError(
+                f"Exact sums need 128-bit integers, which Polars {polars.__version__} does not "
+                "have. Install a newer one: pip install --upgrade polars"
+            )
         summed = _summed_columns(plans).items()
         types = {name: nw.Int128 if is_wide else nw.Int64 for name, is_wide in summed}
         widened = frame.lazy().with_columns(nw.col(name).cast(types[name]) for name in types)
         queries = [_group_and_sum(widened, plan, code) for plan in plans for code in plan.results]
-        polars = nw.get_native_namespace(frame)
         native = [query.to_native() for query in queries]
         collected = polars.collect_all(native, engine="streaming")
         lists = (result.to_dict(as_series=False) for result in collected)
