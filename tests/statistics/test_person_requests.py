@@ -478,3 +478,26 @@ def test_every_output_says_that_margins_do_not_count_rows_that_are_left_out() ->
     by_row = rehearsal(Request(1.0, [Question(["count"])]))
     assert {row["note"] for row in by_row.rows()} == {None}
     assert "not counting clamping." in str(by_row)
+
+
+def sensitivities(request: Request, groups: dict[str, Any] | None = None) -> list[float]:
+    queries: list[Any] = [query for _, query in request.prepare(groups)]
+    return [query.mechanism.sensitivity for query in queries]
+
+
+def test_a_row_is_in_one_group_and_a_person_has_one_value_of_their_own() -> None:
+    """Values are whole numbers of 0 to 8, and the grid is 1."""
+    groups = {"city": ["cork", "dublin", "galway"]}
+    by_city: dict[str, Any] = {"by": ["city"], "lower": 0, "upper": 8, "grid": 1.0}
+    assert sensitivities(Request(1.0, [Question(["sum"], "x", **by_city)], groups)) == [8.0]
+    own = Question(["sum"], "x", **by_city, per_person="sum")
+    of_rows = Question(["sum"], "x", **by_city)
+    request = person_request(own, of_rows, groups=groups)
+    assert sensitivities(request) == [2 * 8.0, 2 * 3 * 8.0]
+
+
+def test_a_person_is_in_no_more_groups_than_were_discovered() -> None:
+    bounds = {"max_groups": 3, "max_rows": 1, "delta": 1e-6}
+    request = person_request(COUNT, groups={"city": "discover"}, **bounds)
+    assert sensitivities(request) == [3.0]
+    assert sensitivities(request, {"city": ["cork", "dublin"]}) == [2.0]
