@@ -236,6 +236,7 @@ def test_every_example_of_the_help_runs(run: Run) -> None:
     [
         (["relase"], "Did you mean release? See dpnoise --help."),
         (["budget", "shwo"], "Did you mean show? See dpnoise budget --help."),
+        (["--versoin"], "no option --versoin. Did you mean --version?"),
         (["release", "people.csv", "--colum", "age"], "Did you mean --column?"),
         (["release", "people.csv", "--columns=age"], "Did you mean --column? See dpnoise release"),
         (["release", "people.csv", "--xyz"], "no option --xyz. See dpnoise release --help."),

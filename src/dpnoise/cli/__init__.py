@@ -190,14 +190,21 @@ class _Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Report unknown arguments here, so that the error names the help of the command."""
+        if self._subparsers is not None and args:  # Else a missing command would be reported.
+            self._check_options(args[:1])
         parsed, unknown = super().parse_known_args(args, namespace)
-        options = [text.partition("=")[0] for text in unknown if text.startswith("-")]
-        if options:
-            hint = did_you_mean(options[0], self._option_string_actions)
-            self.error(f"There is no option {options[0]}" + (f". {hint}" if hint else ""))
+        self._check_options(unknown)
         if unknown:
             self.error(f"{unknown[0]!r} was not expected; files and names come before options")
         return parsed, unknown
+
+    def _check_options(self, arguments: list[str]) -> None:
+        """Report the first option that does not exist, with the most similar one."""
+        options = [text.partition("=")[0] for text in arguments if text.startswith("-")]
+        wrong = next((text for text in options if text not in self._option_string_actions), None)
+        if wrong is not None:
+            hint = did_you_mean(wrong, self._option_string_actions)
+            self.error(f"There is no option {wrong}" + (f". {hint}" if hint else ""))
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         """Report a wrong choice, of a command too, with the most similar one."""
