@@ -354,5 +354,5 @@ def test_columns_that_are_not_plain_numbers_are_refused_and_not_shown(kind: str)
 def test_an_old_version_of_polars_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     old = SimpleNamespace(__version__="1.0.0")  # It has no Int128.
     monkeypatch.setattr("narwhals.get_native_namespace", lambda _: old)
-    with pytest.raises(ArgumentError, match="pip install --upgrade polars"):
+    with pytest.raises(ArgumentError, match="pip install -U polars"):
         tally(pl.DataFrame({"x": [1.0]}), Plan((Rows(),)))

@@ -96,7 +96,7 @@ class Runner:
         if not hasattr(polars, "Int128"):
             raise ArgumentError(
                 f"Exact sums need 128-bit integers, which Polars {polars.__version__} does not "
-                "have. Install a newer one: pip install --upgrade polars"
+                "have. Install a newer one: pip install -U polars"
             )
         summed = _summed_columns(plans).items()
         types = {name: nw.Int128 if is_wide else nw.Int64 for name, is_wide in summed}
