@@ -2,8 +2,10 @@
 
 import csv
 import errno
+import gc
 import json
 import math
+import os
 import subprocess
 import sys
 from fractions import Fraction
@@ -434,3 +436,14 @@ def test_a_library_that_cannot_be_set_up_is_an_error_in_words(
     assert process.returncode == 2
     assert process.stderr.startswith("dpnoise: matplotlib cannot be imported")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_caller_of_main_keeps_their_settings(
+    table: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only `dpnoise release` itself imports without threads of BLAS and with less garbage."""
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    before = gc.get_threshold()
+    assert run(capsys, "release", table, "--query", "count")[0] == 0
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
+    assert gc.get_threshold() == before

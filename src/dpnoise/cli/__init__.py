@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _ERROR
     with terminal.escape_unencodable(), _raise_signals() as ended:
         argument_list = sys.argv[1:] if arguments is None else arguments
-        if argument_list[:1] == ["release"]:
+        if arguments is None and argument_list[:1] == ["release"]:  # This process is ours.
             _start_faster()
         options = _parser(argument_list).parse_args(argument_list)
         try:

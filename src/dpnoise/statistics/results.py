@@ -23,7 +23,7 @@ LAPLACE_WORDS: Final = "Laplace noise, exact, rounded once"
 GAUSSIAN_WORDS: Final = "Gaussian noise, exact, rounded once"
 DISCRETE_WORDS: Final = "discrete Laplace noise, exact"
 NO_INFORMATION: Final = "no information: too few rows for this epsilon"
-_HALVINGS: Final = 30  # Halvings of an interval: its upper end is then too large by 10^-9.
+_HALVINGS: Final = 30  # Halvings of an interval: its upper end is then at most 10^-9 too large.
 SMALL_TABLE: Final = "dpnoise.statistics.report/small_table.html"  # For notebooks.
 
 AdditiveMechanism = LaplaceMechanism | GaussianMechanism | DiscreteLaplaceMechanism
@@ -88,7 +88,7 @@ class Release:
         quantiles, a list.
     shared
         The statistics that were computed from the same noisy sums, this one included. Together
-        they cost `epsilon` or `rho` once. Empty if this release has noise of its own.
+        they cost `epsilon` or `rho` once. Empty if this release shares its noise with no other.
     """
 
     query: str
@@ -284,7 +284,6 @@ def _laplace_sum_quantile(weights: Sequence[float], confidence: float) -> float:
         math.prod(w * w / ((w - other) * (w + other)) for other in distinct if other != w)
         for w in distinct
     ]
-
     unit = distinct[-1]
 
     def tail(t: float) -> float:
