@@ -195,6 +195,8 @@ def check_neighbours(requests_of_both: Sequence[Request], frame: Any, neighbour:
         for plans, queries in prepared:
             assert plans[grouping_key] == plan
             for question, query in queries:
+                if isinstance(query, FROM_DISCOVERY):
+                    continue
                 if (question.by, question.person_value) == grouping_key:
                     index = plan.asks.index(query.ask)
                     pair = (answer.answers[index], neighbour_answer.answers[index])

@@ -60,7 +60,7 @@ class LabelledNumber(NamedTuple):
     @property
     def size(self) -> float:
         """The length of its bar; 0 for a number without information."""
-        return 0.0 if self.number.no_information else abs(self.number.value)
+        return 0.0 if self.number.no_information else abs(self.number.value or 0.0)
 
 
 def _release(arguments: argparse.Namespace) -> None:
@@ -205,15 +205,17 @@ def _show(table: Table, *, as_json: bool) -> None:
         rich_table = terminal.format_table(titles, rows, console.width, folded=0)
     rich_table.columns[-1].style = "cyan"
     terminal.print_table(console, rich_table)
+    discoveries = request.discoveries()
     costs = [
-        f"groups of {escape_text(discovery.column)} {amount_text(discovery)}"
-        for discovery in request.discoveries()
+        f"{escape_text(', '.join(discovery.paid_for))} {amount_text(discovery)}"
+        for discovery in discoveries
     ]
     for published in table:
         release = published.release
         parts = ", ".join(f"{name} {part:.4g}" for name, part in release.parts.items())
-        words = f"{release.paid_for} {amount_text(release)}" + (f" ({parts})" if parts else "")
-        if words not in costs:
+        paid_for = escape_text(release.paid_for)
+        words = f"{paid_for} {amount_text(release)}" + (f" ({parts})" if parts else "")
+        if words not in costs and release.query != "groups":
             costs.append(words)
     joint_words = ' and "all within" for all numbers of one statistic together' if joint else ""
     source = "" if table.source is None else f"Data: {escape_text(table.source)}\n"
@@ -223,6 +225,9 @@ def _show(table: Table, *, as_json: bool) -> None:
         f'With probability {request.confidence:g} "within" holds for each single number'
         f"{joint_words}, not counting {request.uncounted}."
     )
+    for discovery in discoveries:
+        if discovery.counts:
+            console.print(escape_text(discovery.count_note))
 
 
 def _text_bars(bars: list[LabelledNumber], length: int) -> list[str]:
@@ -259,7 +264,9 @@ def draw_bars(table: Table, target: Path | BytesIO, suffix: str = "") -> None:
     The suffix sets the format; by default it is the suffix of the target.
     """
     request = table.request
-    bars = bars_of(table)
+    bars = [bar for bar in bars_of(table) if bar.number.value is not None]
+    if not bars and table.published:
+        raise ArgumentError("--plot draws numbers: --query groups has none.")
     queries = list(dict.fromkeys(bar.query for bar in bars))
     panels = [[bar for bar in bars if bar.query == query] for query in queries]
     height = 0.7 * len(panels) + 0.4 * len(bars)

@@ -27,7 +27,7 @@ from dpnoise.statistics.selections import QuantileSelection, check_places
 
 QUERIES: Final = (
     *("count", "sum", "mean", "variance", "std", "median"),
-    *("quantile:Q", "quantiles:Q,Q", "histogram"),
+    *("quantile:Q", "quantiles:Q,Q", "histogram", "groups"),
 )
 # What people call these statistics in other libraries.
 _SYNONYMS: Final = {
@@ -37,6 +37,7 @@ _SYNONYMS: Final = {
     "var": "variance",
     "total": "sum",
     "hist": "histogram",
+    **dict.fromkeys(("keys", "partitions", "distinct"), "groups"),
     **dict.fromkeys(("percentile", "quantile"), "quantile:0.9"),
     **dict.fromkeys(("percentiles", "quantiles"), "quantiles:0.25,0.75"),
 }
@@ -119,7 +120,8 @@ class Question:
     statistics
         A list of "count", "sum", "mean", "variance", "std", "median", "histogram",
         `Quantile(0.9)` and `Quantiles([0.25, 0.75])`. The last two become texts, as in TOML:
-        "quantile:0.9" and "quantiles:0.25,0.75".
+        "quantile:0.9" and "quantiles:0.25,0.75". Or only "groups", which publishes the discovered
+        groups of one column without numbers.
     column
         The column of numbers. A count without a column counts rows.
     lower, upper
@@ -186,6 +188,14 @@ class Question:
                 raise ArgumentError(
                     f"A person's own {self.per_person} needs a column and bounds: lower and upper."
                 )
+        if "groups" in self.statistic_names:
+            if len(self.statistics) > 1 or self.column is not None or len(self.by) != 1:
+                raise ArgumentError(
+                    '"groups" publishes which groups one column has, without numbers: ask for it '
+                    "in a separate question, with {by} and without a column of numbers.",
+                    by=["city"],
+                )
+            return
         for statistic in self.statistic_names:  # Raises if an argument is wrong or missing.
             self.query(statistic, _ANY_LOSS)
 

@@ -23,6 +23,7 @@ LAPLACE_WORDS: Final = "Laplace noise, exact, rounded once"
 GAUSSIAN_WORDS: Final = "Gaussian noise, exact, rounded once"
 DISCRETE_WORDS: Final = "discrete Laplace noise, exact"
 NO_INFORMATION: Final = "no information: too few rows for this epsilon"
+SHOWN: Final = "shown"  # In place of the number of a group that is published without one.
 _HALVINGS: Final = 30  # Halvings of an interval: its upper end is then at most 10^-9 too large.
 SMALL_TABLE: Final = "dpnoise.statistics.report/small_table.html"  # For notebooks.
 
@@ -33,7 +34,7 @@ class Number(NamedTuple):
     """A published number: its groups and label, its value, and its margins if known."""
 
     path: tuple[str, ...]
-    value: float
+    value: Any  # None for a group without a number.
     error: float | None
     joint: float | None
     interval: tuple[float, float] | None
@@ -41,8 +42,8 @@ class Number(NamedTuple):
 
     def format(self, sign: str = "±") -> tuple[str, str, str]:
         """Return the number, its margin or interval, and its joint margin as text."""
-        if self.no_information:
-            return NO_INFORMATION, "", ""
+        if self.value is None or self.no_information:
+            return (SHOWN if self.value is None else NO_INFORMATION), "", ""
         if self.interval is not None:
             value, low, high = format_interval(self.value, *self.interval)
             return value, f"{low} to {high}", ""
@@ -60,7 +61,7 @@ class Release:
     query
         The name of the statistic, such as "mean".
     value
-        The published number, or a list of numbers.
+        The published number, or a list of numbers; None for a group without a number.
     epsilon
         The privacy loss of this release; None for Gaussian noise, which has `rho`.
     scale
@@ -89,6 +90,10 @@ class Release:
     shared
         The statistics that were computed from the same noisy sums, this one included. Together
         they cost `epsilon` or `rho` once. Empty if this release shares its noise with no other.
+        Counts that discovered the groups of a column share it with "groups of" that column.
+    threshold
+        The smallest number that a count may have, if it discovered its group; else None. Counts
+        near it are too large on average, because smaller ones are not shown.
     """
 
     query: str
@@ -106,6 +111,7 @@ class Release:
     rho: float | None = None
     no_information: Any = False
     shared: tuple[str, ...] = ()
+    threshold: int | None = None
 
     @property
     def paid_for(self) -> str:

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpnoise.noise.generator import Generator
+from dpnoise.statistics.group_discovery import DiscoveredGroups
 from dpnoise.statistics.queries import (
     AdditiveStatistic,
     Count,
@@ -126,7 +127,8 @@ class DerivedMean(Mean):
         return [round(rows * self.base.row_total)] * 2
 
 
-AnyQuery = Query | DerivedCount | DerivedSum
+NoisyQuery = Query | DerivedCount | DerivedSum
+AnyQuery = NoisyQuery | DiscoveredGroups
 _OwnNoise = Count | Sum | Histogram | QuantileSelection
 
 
@@ -145,7 +147,7 @@ def share_sums(
     return {"count": count, "mean": mean, "variance": base, "std": base.deviation()}
 
 
-def payer_of(query: AnyQuery) -> Query:
+def payer_of(query: NoisyQuery) -> Query:
     """Return the query that draws the noise of a statistic, and pays for it."""
     if isinstance(query, DerivedCount | DerivedSum):
         return query.base
@@ -157,9 +159,9 @@ class NoisySums:
 
     def __init__(self, rng: Generator | None) -> None:
         self._rng = rng
-        self._drawn: dict[AnyQuery, list[list[int]]] = {}
+        self._drawn: dict[NoisyQuery, list[list[int]]] = {}
 
-    def release(self, query: AnyQuery, answer: Any, confidence: float) -> list[Release]:
+    def release(self, query: NoisyQuery, answer: Any, confidence: float) -> list[Release]:
         """Publish the numbers of each group."""
         if isinstance(query, _OwnNoise):
             return query.release(answer, confidence, self._rng)

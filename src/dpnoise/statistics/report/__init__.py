@@ -50,7 +50,8 @@ def render_record(record: Data, title: str | None = None) -> str:
     return html.render_template(
         "dpnoise.statistics.report/page.html",
         title=(title or "").strip() or _title(statistics),
-        record={"discovered": None, "ledger": None, "source": None, **record, "releases": None},
+        record={"ledger": None, "source": None, **record, "discovered": None, "releases": None},
+        discovered=[_discovery_view(entry) for entry in record.get("discovered") or ()],
         date=_date(record["date"]),
         confidence=f"{100 * confidence:.6g}%",
         outside=f"{100 * (1 - confidence):.6g}",
@@ -62,6 +63,16 @@ def render_record(record: Data, title: str | None = None) -> str:
         request=request_toml(record["request"]),
         digest=hashlib.sha256(record_text(record).encode("utf-8")).hexdigest(),
     )
+
+
+def _discovery_view(entry: Data) -> Data:
+    """Return the data for the template: the column, which groups are shown, and the cost."""
+    cost, shared = None, entry.get("paid_for", [])
+    if "paid_for" in entry:
+        is_rho = entry["epsilon"] is None
+        cost = f"rho {entry['rho']:.4g}" if is_rho else f"epsilon {entry['epsilon']:.4g}"
+        cost += f" for {', '.join(shared)} together" if len(shared) > 1 else ""
+    return {"rule": None, "note": None, **entry, "number": len(entry["groups"]), "cost": cost}
 
 
 def _title(statistics: Sequence["Statistic"]) -> str:
@@ -145,6 +156,8 @@ class Statistic:
     @property
     def subject(self) -> str:
         """The column and the groups, such as `income, by city and sex`; `rows` without a column."""
+        if self.release.query == "groups":
+            return self.by[0]
         return self._values + (f", by {' and '.join(self.by)}" if self.by else "")
 
     @property
@@ -154,14 +167,22 @@ class Statistic:
     def view(self) -> Data:
         """Return the data for the template: a single number or a table with bars, and the cost."""
         title = f"{self.name[:1].upper()}{self.name[1:]} of {self.subject}"
-        view = {"title": title, "cost": self._cost(), "noise": self._noise()}
+        is_number = self.release.value is not None
+        cost = self._cost() if is_number else None  # The discovery has the cost of groups.
+        view = {"title": title, "cost": cost, "noise": self._noise()}
         if len(self.numbers) == 1:
             (number,) = self.numbers
             return {**view, "path": number.path, "shown": number.format()}
         joint = any(number.joint is not None for number in self.numbers)
         label = self._values if self.release.labels else self.by[-1]
-        head = [label, "Published", "Within", *(["All within"] if joint else [])]
-        scale = Scale.of([n for n in self.numbers if not n.no_information] or self.numbers)
+        head = [
+            label,
+            "Published",
+            *(["Within"] if is_number else []),
+            *(["All within"] if joint else []),
+        ]
+        drawn = [n for n in self.numbers if not n.no_information] or self.numbers
+        scale = Scale.of([n for n in drawn if n.value is not None])
         groups = [
             {
                 "name": ", ".join(f"{by} {key}" for by, key in zip(self.by, keys, strict=False)),
@@ -169,7 +190,9 @@ class Statistic:
                     (
                         number.path[-1],
                         number.format()[: len(head) - 1],
-                        None if number.no_information else scale.bar(number),
+                        None
+                        if number.value is None or number.no_information
+                        else scale.bar(number),
                     )
                     for number in numbers
                 ],
@@ -234,10 +257,10 @@ class Scale:
     @classmethod
     def of(cls, numbers: Sequence[Number]) -> "Scale":
         """Return a scale with zero, all numbers, and margins as long as bars keep a third of it."""
-        values = [_clamp(number.value) for number in numbers]
-        least, most = min(0.0, *values), max(0.0, *values)
+        values = [0.0, *(_clamp(number.value) for number in numbers)]
+        least, most = min(values), max(values)
         length = (most - least) or _LONGEST
-        lows, highs = zip(*map(_error_bar, numbers), strict=True)
+        lows, highs = zip((0.0, 0.0), *map(_error_bar, numbers), strict=True)
         low = max(min(least, *map(_clamp, lows)), least - length)
         high = min(max(most, *map(_clamp, highs)), most + length)
         return cls(low, high if high > low else low + 1.0)
