@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpnoise.statistics.engines import tally
+from dpnoise.statistics.group_discovery import FROM_DISCOVERY
 from dpnoise.statistics.plan import SumAnswer
 from dpnoise.statistics.queries import Mean, Query, Sum, Variance
 from dpnoise.statistics.questions import QUERIES

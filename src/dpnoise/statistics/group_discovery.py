@@ -21,15 +21,14 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-from flint import arb
 
 from dpnoise.core.arrays import Array, Integers
 from dpnoise.core.errors import ArgumentError
 from dpnoise.core.parallel import first_words
 from dpnoise.core.reference import Ball, ball_of
 from dpnoise.noise.generator import Generator, check_generator
-from dpnoise.statistics.composition import Loss
-from dpnoise.statistics.plan import Rows, Unit
+from dpnoise.statistics.composition import Loss, ball_ends
+from dpnoise.statistics.plan import Unit
 from dpnoise.statistics.queries import Count
 from dpnoise.statistics.results import LossMixin, Release, WholeNoise
 
@@ -109,9 +108,9 @@ def show_probabilities(epsilon: float, delta: float) -> list[int]:
     if not step or 2 * math.log1p(math.tanh(epsilon / 2) / delta) / epsilon > _MOST_PROBABILITIES:
         return [0]
     # Both factors are whole multiples of 1/unit: e^epsilon rounded down, e^-epsilon rounded up.
-    unit, exponent = 2**_FACTOR_BITS, Ball(ball_of(epsilon), 2 * _FACTOR_BITS)
-    up = int((exponent.exp() * arb(unit)).enclosure.lower().floor().unique_fmpz())
-    down = -int((-(-exponent).exp() * arb(unit)).enclosure.lower().floor().unique_fmpz())
+    unit, exponent = 2**_FACTOR_BITS, Ball(ball_of(epsilon), 4 * _FACTOR_BITS)
+    up = math.floor(unit * ball_ends(exponent.exp())[0])
+    down = math.ceil(unit * ball_ends((-exponent).exp())[1])
     numbers = [0]
     while numbers[-1] < _CERTAIN - 1:
         last = numbers[-1]
@@ -213,14 +212,13 @@ class DiscoveredCount(Count):
         ]
 
 
-class DiscoveredGroups(LossMixin):
+class DiscoveredGroups(Count):
     """The names of discovered groups, without numbers."""
 
     name = "groups"
-    ask = Rows()
 
-    def __init__(self, losses: tuple[Loss, ...], words: str = "") -> None:
-        self.losses, self._words = losses, words
+    def __init__(self, discovery: Discovery) -> None:
+        self.column, self.losses, self._words = None, discovery.losses, discovery.noise.words
 
     def release(self, answer: Integers, confidence: float, rng: Generator | None) -> list[Release]:
         """Publish each group."""
@@ -232,7 +230,7 @@ class DiscoveredGroups(LossMixin):
         return [release] * len(answer)
 
     def describe_margins(self, confidence: float, groups: int) -> str:
-        """Describe the margins in words."""
+        """Return that there is no number."""
         del confidence, groups
         return "no numbers"
 
@@ -240,10 +238,6 @@ class DiscoveredGroups(LossMixin):
         """Return 0, because there is no number."""
         del rows, confidence
         return 0.0
-
-    def possible_range(self, rows: int) -> float:
-        """Return how far the numbers of this many rows may be apart."""
-        return rows
 
 
 FROM_DISCOVERY: Final = (DiscoveredCount, DiscoveredGroups)

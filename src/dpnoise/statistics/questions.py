@@ -27,7 +27,7 @@ from dpnoise.statistics.selections import QuantileSelection, check_places
 
 QUERIES: Final = (
     *("count", "sum", "mean", "variance", "std", "median"),
-    *("quantile:Q", "quantiles:Q,Q", "histogram", "groups"),
+    *("quantile:Q", "quantiles:Q,Q", "histogram"),
 )
 # What people call these statistics in other libraries.
 _SYNONYMS: Final = {
@@ -41,6 +41,7 @@ _SYNONYMS: Final = {
     **dict.fromkeys(("percentile", "quantile"), "quantile:0.9"),
     **dict.fromkeys(("percentiles", "quantiles"), "quantiles:0.25,0.75"),
 }
+GROUPS: Final = "groups"  # In place of statistics: the discovered groups, without numbers.
 _ANY_LOSS: Final = Loss(PURE, 1.0)  # For checking the arguments of a question.
 _BOUNDED: Final = {kind.name: kind for kind in (Sum, Mean, Variance, Deviation)}
 SELECTED: Final = ("median", "quantile", "quantiles")  # Selected from candidates, without noise.
@@ -188,7 +189,7 @@ class Question:
                 raise ArgumentError(
                     f"A person's own {self.per_person} needs a column and bounds: lower and upper."
                 )
-        if "groups" in self.statistic_names:
+        if GROUPS in self.statistic_names:
             if len(self.statistics) > 1 or self.column is not None or len(self.by) != 1:
                 raise ArgumentError(
                     '"groups" publishes which groups one column has, without numbers: ask for it '
@@ -317,7 +318,7 @@ def _places(statistic: str) -> list[float]:
         return check_places(places)
     if statistic not in QUERIES:
         plain = statistic.strip().lower()
-        hint = suggest_names(plain, QUERIES)
+        hint = suggest_names(plain, (*QUERIES, GROUPS))
         if plain in _SYNONYMS:
             hint = f"Did you mean {_SYNONYMS[plain]!r}?"
         raise ArgumentError(f"There is no statistic {statistic!r}. {hint}")

@@ -40,7 +40,7 @@ from dpnoise.statistics.group_discovery import (
 )
 from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Key, PersonValue, Plan, Unit
 from dpnoise.statistics.queries import Mean, Query, Variance, check_confidence
-from dpnoise.statistics.questions import QUERIES, SELECTED, Question, check_groups
+from dpnoise.statistics.questions import GROUPS, QUERIES, SELECTED, Question, check_groups
 from dpnoise.statistics.results import WholeNoise
 from dpnoise.statistics.shared_sums import AnyQuery, share_sums
 
@@ -242,7 +242,7 @@ class Request:
             return False
         counts_once = self._bounds_of_question(question, self.groups).rows == 1
         has_values = question.column is None or self.missing == "error"
-        return name == "groups" or (name == "count" and counts_once and has_values)
+        return name == GROUPS or (name == "count" and counts_once and has_values)
 
     def _payments(self, question: Question) -> list[tuple[str, ...]]:
         """Return the statistics of a question in order; those that share noisy sums together.
@@ -306,11 +306,18 @@ class Request:
     def _changed_groups(self, column: str) -> int | None:
         """Return the number of groups that a person changes, if only their names are discovered.
 
-        None if noisy numbers of persons are published, or if the losses are too many to compose.
+        None if noisy numbers of persons are needed: to publish them, to keep the largest groups of
+        statistics with many cells, or because the losses would be too many to compose.
         """
         contribution = self._contribution_bounds(None, 1)
         changed = contribution.groups * (2 if contribution.replace else 1)
-        return None if "count" in self._answers(column) or changed > _MOST_SELECTIONS else changed
+        has_cells = any(
+            column in question.by and name.partition(":")[0] in {*SELECTED, "histogram"}
+            for question in self.publish
+            for name in question.statistic_names
+        )
+        is_numbered = has_cells or "count" in self._answers(column)
+        return None if is_numbered or changed > _MOST_SELECTIONS else changed
 
     def _discovery_item(self, column: str) -> Item:
         """Return the item that pays for a discovery and for all statistics that it answers."""
@@ -348,8 +355,8 @@ class Request:
 
     def _discovered_query(self, question: Question, name: str) -> AnyQuery:
         discovery = self._discoveries[question.by[0]]
-        if name == "groups":
-            return DiscoveredGroups(discovery.losses, discovery.noise.words)
+        if name == GROUPS:
+            return DiscoveredGroups(discovery)
         return DiscoveredCount(question.column, discovery)
 
     def prepare(self, groups: Groups | None = None) -> list[tuple[Question, AnyQuery]]:
@@ -519,7 +526,7 @@ def _check_groups(request: Request) -> None:
                 "too. Declare them, or publish another column."
             )
     for question in request.publish:
-        if "groups" in question.statistic_names and question.by[0] not in request.discovered:
+        if GROUPS in question.statistic_names and question.by[0] not in request.discovered:
             raise ArgumentError(
                 f"The groups of {question.by[0]!r} are declared. To publish which there are, "
                 f'discover them: groups={{"{question.by[0]}": "discover"}}.'
@@ -572,7 +579,7 @@ def _check_person(request: Request) -> None:
 
 def _check_max_rows(request: Request) -> None:
     by_row = any(
-        question.per_person is None and "groups" not in question.statistic_names
+        question.per_person is None and GROUPS not in question.statistic_names
         for question in request.publish
     )
     if request.max_rows is None and by_row:

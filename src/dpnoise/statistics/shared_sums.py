@@ -10,7 +10,6 @@ from fractions import Fraction
 from typing import Any
 
 from dpnoise.noise.generator import Generator
-from dpnoise.statistics.group_discovery import DiscoveredGroups
 from dpnoise.statistics.queries import (
     AdditiveStatistic,
     Count,
@@ -127,8 +126,7 @@ class DerivedMean(Mean):
         return [round(rows * self.base.row_total)] * 2
 
 
-NoisyQuery = Query | DerivedCount | DerivedSum
-AnyQuery = NoisyQuery | DiscoveredGroups
+AnyQuery = Query | DerivedCount | DerivedSum
 _OwnNoise = Count | Sum | Histogram | QuantileSelection
 
 
@@ -147,7 +145,7 @@ def share_sums(
     return {"count": count, "mean": mean, "variance": base, "std": base.deviation()}
 
 
-def payer_of(query: NoisyQuery) -> Query:
+def payer_of(query: AnyQuery) -> Query:
     """Return the query that draws the noise of a statistic, and pays for it."""
     if isinstance(query, DerivedCount | DerivedSum):
         return query.base
@@ -159,9 +157,9 @@ class NoisySums:
 
     def __init__(self, rng: Generator | None) -> None:
         self._rng = rng
-        self._drawn: dict[NoisyQuery, list[list[int]]] = {}
+        self._drawn: dict[AnyQuery, list[list[int]]] = {}
 
-    def release(self, query: NoisyQuery, answer: Any, confidence: float) -> list[Release]:
+    def release(self, query: AnyQuery, answer: Any, confidence: float) -> list[Release]:
         """Publish the numbers of each group."""
         if isinstance(query, _OwnNoise):
             return query.release(answer, confidence, self._rng)
