@@ -92,7 +92,8 @@ def _with_threshold(question: Stays, kind: str) -> tuple[int, Any]:
             dp.m.make_laplace_threshold,
             (domain, dp.l01inf_distance(dp.absolute_distance(T=int))),
         )
-        scale, distance = groups / question.epsilon * (1 + 1e-9), (groups, groups, 1)
+        scale = groups / question.epsilon * (1 + 1e-9)
+        distance: tuple[float, ...] = (groups, groups, 1)
     else:
         make, space = (
             dp.m.make_gaussian_threshold,
