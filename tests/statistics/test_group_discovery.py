@@ -359,6 +359,15 @@ def test_every_output_says_that_counts_come_from_the_discovery(tmp_path: Path) -
     assert page.count("epsilon 0.5 for groups of city, count together") == 2
 
 
+def test_discovered_counts_are_suppressed_like_others() -> None:
+    """At epsilon 0.01 the margin is 299, and the threshold about 1,300."""
+    request = discover(COUNT, epsilon=0.01, suppress="margin > 0.1")
+    table_of_cities = publish(crowd(cork=50_000, dublin=2_000), request)
+    assert [row["value"] is None for row in table_of_cities.rows()] == [False, True]
+    names = publish(crowd(cork=500), discover(NAMES, suppress="margin > 0.1"))
+    assert names.rows()[0]["note"] == "shown"
+
+
 def test_a_value_that_is_missing_is_found_in_rows_of_every_group() -> None:
     """Another question is about declared groups only, which do not restrict this check."""
     frame = pl.DataFrame({"city": ["a"] * 50, "sex": ["f"] * 49 + ["x"], "x": [1.0] * 49 + [None]})

@@ -28,7 +28,7 @@ from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
 from dpnoise.statistics.plan import Key
 from dpnoise.statistics.report import quote_blanks
 from dpnoise.statistics.requests import Groups, PlanKey, Question, Request, key_for_json
-from dpnoise.statistics.results import NO_INFORMATION, SMALL_TABLE, Release
+from dpnoise.statistics.results import BELOW_MARGIN, MARK, SMALL_TABLE, Release
 from dpnoise.statistics.shared_sums import AnyQuery, NoisySums
 
 Progress = Callable[[float], object]
@@ -129,7 +129,7 @@ class Table:
         shown = [
             [
                 *("" if row[name] is None else quote_blanks(row[name]) for name in labels),
-                *number.format()[: len(titles)],
+                *number.format(mark=MARK)[: len(titles)],
             ]
             for row, number in list(zip(rows, numbers, strict=True))[:_MOST_SHOWN]
         ]
@@ -137,6 +137,8 @@ class Table:
         cost = f"{request.cost_in_words} in all, with {request.neighbours_in_words}"
         notes = [f"{cost}. Margins {rule}."]
         notes += [discovery.count_note for discovery in request.discoveries() if discovery.counts]
+        if any(number.is_below_margin for number in numbers):
+            notes.append(f"{MARK.strip()} {BELOW_MARGIN}: the exact number may be 0.")
         if len(rows) > len(shown):
             notes.insert(0, f"{len(rows) - len(shown):,} more numbers: see rows() or to_pandas().")
         if not rows:
@@ -262,11 +264,13 @@ def _rows(published: Published, by: Sequence[str], note: str) -> Iterator[Row]:
             *(number.value, number.error, number.joint, *(number.interval or (None, None))),
             *(release.confidence, release.epsilon, release.rho),
         )
+        if number.value is None:
+            numbers = (*[None] * len(numbers[:5]), *numbers[5:])
         yield {
             **{_title(name): keys.get(name) for name in by},
             **dict(zip(_TEXTS, (published.column, statistic), strict=True)),
             **dict(zip(_NUMBERS, numbers, strict=True)),
-            _NOTE: NO_INFORMATION if number.no_information else note or None,
+            _NOTE: "; ".join(filter(None, [number.note, note])) or None,
         }
 
 
@@ -362,14 +366,16 @@ def publish(  # Most of its lines are documentation.
     noisy_sums = NoisySums(rng)
 
     def release(question: Question, query: AnyQuery) -> list[Release]:
-        if isinstance(query, FROM_DISCOVERY):
-            numbers = np.array(list(discovered[question.by[0]].values()))
-            return query.release(numbers, request.confidence, rng)
         key = PlanKey(question.by, question.person_value)
-        if key not in plans:
+        if isinstance(query, FROM_DISCOVERY):
+            answer: Any = np.array(list(discovered[question.by[0]].values()))
+        elif key not in plans:
             return []  # No group was discovered.
-        answer: Any = tallies[key].answers[plans[key].asks.index(query.ask)]
-        return noisy_sums.release(query, answer, request.confidence)
+        else:
+            answer = tallies[key].answers[plans[key].asks.index(query.ask)]
+        releases = noisy_sums.release(query, answer, request.confidence)
+        largest = request.largest_margin
+        return releases if largest is None else [one.suppress(largest) for one in releases]
 
     published = _publish_all(request, groups, release)
     table = Table(

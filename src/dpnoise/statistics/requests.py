@@ -1,6 +1,7 @@
 """Requests: the statistics to publish and their budget. They are made before a row is read."""
 
 import datetime as dt
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
@@ -88,7 +89,11 @@ class Request:
     confidence
         The probability that a published margin or interval holds.
     clamp
-        Whether counts below 0 are published as 0. Noise can make them negative.
+        Whether counts below 0, and sums of values that cannot be negative, are published as 0.
+        Noise can make them negative.
+    suppress
+        A rule for leaving out numbers, such as "margin > 0.3": those whose margin is more than 0.3
+        times the number. The rule reads only published numbers.
     intervals
         Whether quantiles spend half of their epsilon on confidence intervals. The numbers are then
         less accurate, often by a factor of two to three.
@@ -154,6 +159,7 @@ class Request:
     rho: float | None = None
     mechanism: str | None = None
     text_columns: Sequence[str] = ()
+    suppress: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "publish", _check_questions(self.publish))
@@ -171,6 +177,7 @@ class Request:
         is_character = isinstance(delimiter, str) and len(delimiter) == 1
         if not is_character or not delimiter.isascii() or delimiter in '"\r\n\0':
             reject("delimiter", delimiter, "be one ASCII character, no quote or newline")
+        self.largest_margin  # noqa: B018 - raises for a rule of another form
         _check_groups(self)
         _check_person(self)
         _check_text_columns(self)
@@ -475,6 +482,16 @@ class Request:
         """What the margins do not count, in words."""
         bounds = [name for name in ("max_groups", "max_rows") if getattr(self, name) is not None]
         return "clamping" + (f" and rows left out by {' and '.join(bounds)}" if bounds else "")
+
+    @property
+    def largest_margin(self) -> float | None:
+        """The largest relative margin that is not suppressed; None without a rule."""
+        if self.suppress is None:
+            return None
+        rule = re.fullmatch(r"\s*margin\s*>\s*([0-9]*\.?[0-9]+)\s*", str(self.suppress))
+        if rule is None or not float(rule[1]):
+            reject("suppress", self.suppress, 'be a rule such as "margin > 0.3"')
+        return float(rule[1])
 
     @property
     def cost_in_words(self) -> str:
