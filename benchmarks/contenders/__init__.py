@@ -56,6 +56,6 @@ class Stays(NamedTuple):
 
     patients: list[int]
     diagnoses: list[str]
-    max_groups: int  # A patient counts once in each of so many diagnoses.
+    max_groups: int  # A patient counts once in each of at most this many.
     epsilon: float
     delta: float

@@ -146,7 +146,7 @@ def test_a_selection_that_shows_nothing_is_refused(epsilon: float, delta: float)
 def test_all_groups_of_a_person_share_epsilon_and_delta(
     options: dict[str, Any], changed: int
 ) -> None:
-    """Whoever is replaced leaves as many groups as the other person joins."""
+    """A person who is replaced leaves two groups, and the other person joins two."""
     options = {name: value for name, value in options.items() if name != "max_rows"}
     request = discover(NAMES, mechanism="laplace", **options)
     (rule,) = request.discoveries()
@@ -185,7 +185,7 @@ def test_groups_are_selected_more_often_than_with_noise(epsilon: float) -> None:
         k = rule.threshold - persons
         noisy = a**k / (1 + a) if k >= 0 else 1 - a ** (1 - k) / (1 + a)
         assert number / mpmath.mpf(UNIT) >= noisy
-    assert numbers[rule.threshold] > UNIT / (1 + a)  # A group of as many persons as the threshold.
+    assert numbers[rule.threshold] > UNIT / (1 + a)  # The number of persons is the threshold.
 
 
 def test_groups_are_published_without_numbers(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_published_counts_are_the_numbers_that_passed_the_threshold(
     ],
 )  # fmt: skip
 def test_counts_are_those_of_a_declared_request(question: Question, options: Any) -> None:
-    """At epsilon 1e5 there is no noise, and nobody is in more than two cities."""
+    """At epsilon 1e5 the noise is 0, and nobody is in more than two cities."""
     rng = np.random.default_rng()
     frame = pl.DataFrame({"who": range(900), "city": rng.choice(["a", "b", "c"], 900)})
     if options.get("max_rows") or "person" in options:
@@ -450,7 +450,7 @@ def test_a_delta_chooses_the_mechanism_without_discovery_too() -> None:
 def test_a_person_moves_published_counts_by_no_more_than_the_sensitivity(
     neighbours: str, data: st.DataObject
 ) -> None:
-    """So many groups, each by one person: the counts and the selection rely on both."""
+    """At most two groups, each by one person: the counts and the selection rely on both."""
     ids = data.draw(st.sampled_from(list(IDS.values())))
     rows, without, replaced = data.draw(worlds(ids))
     other = without if neighbours == "add-remove" else replaced

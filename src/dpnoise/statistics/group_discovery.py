@@ -1,4 +1,4 @@
-"""Discovering groups that nobody declared, by noisy numbers of persons or by selection alone.
+"""Discovering groups that nobody declared, by noisy numbers of persons or by a selection.
 
 If the numbers of persons are published, noise is added to them, and a group is shown if its noisy
 number reaches a threshold (`discovery_threshold`). If only the groups are wanted, each is shown
@@ -230,12 +230,12 @@ class DiscoveredGroups(Count):
         return [release] * len(answer)
 
     def describe_margins(self, confidence: float, groups: int) -> str:
-        """Return that there is no number."""
+        """Return that groups have no numbers."""
         del confidence, groups
         return "no numbers"
 
     def expected_margin(self, rows: int, confidence: float) -> float:
-        """Return 0, because there is no number."""
+        """Return 0, because groups have no numbers."""
         del rows, confidence
         return 0.0
 
