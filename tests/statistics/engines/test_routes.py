@@ -300,6 +300,11 @@ def duckdb_file(path: Path, *statements: str) -> Path:
     return path
 
 
+def number_of_rows(path: Path, table: str, unit: Unit | None = None) -> int:
+    (rows,) = tally(Files(path, table=table), Plan((Rows(),), unit=unit)).answers
+    return int(rows)  # type: ignore[arg-type]
+
+
 def test_tables_and_views_of_a_duckdb_file_are_read(tmp_path: Path) -> None:
     path = duckdb_file(
         tmp_path / 'it\'s [a] "file".duckdb',
@@ -311,10 +316,10 @@ def test_tables_and_views_of_a_duckdb_file_are_read(tmp_path: Path) -> None:
     rows, sums = tally(Files(path, table="rows"), grouped).answers
     assert (rows.tolist(), sums.total.tolist()) == ([5, 5], [40, 50])  # type: ignore[union-attr]
     for name in ("main.rows", "rows"):
-        assert tally(Files(path, table=name), Plan((Rows(),))).answers == (10,)
+        assert number_of_rows(path, name) == 10
     (sums,) = tally(Files(path, table='other.odd "name'), Plan((X,))).answers
     assert int(sums.total) == 110  # type: ignore[union-attr]
-    assert tally(Files(path, table="nothing"), Plan((Rows(),))).answers == (0,)
+    assert number_of_rows(path, "nothing") == 0
     with pytest.raises(ArgumentError, match=r"has no table 'visits'\. It has: main\.nothing, main"):
         tally(Files(path, table="visits"), Plan((Rows(),)))
     with pytest.raises(ArgumentError, match="has no column 'y'"):
@@ -337,7 +342,7 @@ def test_a_duckdb_file_that_another_program_writes_or_that_is_none_is_refused(
         with pytest.raises(ArgumentError, match="is open in another program"):
             tally(Files(path, table="rows"), Plan((Rows(),)))
         process.communicate(b"\n")
-    assert tally(Files(path, table="rows"), Plan((Rows(),))).answers == (0,)
+    assert number_of_rows(path, "rows") == 0
     other = tmp_path / "b.duckdb"
     other.write_text("secret")
     with pytest.raises(ArgumentError, match="cannot be read") as raised:
@@ -354,8 +359,7 @@ def test_ids_of_a_duckdb_file_that_its_collation_calls_equal_are_different_perso
         "CREATE TABLE rows (who VARCHAR COLLATE NOCASE, x INTEGER)",
         "INSERT INTO rows VALUES ('a', 1), ('A', 1), ('a', 1)",
     )
-    plan = Plan((Rows(),), unit=Unit(("who",), 1, 1))
-    assert tally(Files(path, table="rows"), plan).answers == (2,)
+    assert number_of_rows(path, "rows", Unit(("who",), 1, 1)) == 2
 
 
 def test_columns_of_sqlite_are_what_their_table_declares(tmp_path: Path) -> None:

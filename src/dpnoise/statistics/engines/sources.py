@@ -411,6 +411,7 @@ class DuckDBTable(Database):
     def connect(self) -> tuple[list[str], list[str]]:
         """Attach the file, read-only."""
         self.connection.execute(f"ATTACH {quote_text(self.address)} AS attached (READ_ONLY)")
+        self.connection.execute("USE attached")  # Views may name tables without their database.
         schema, _, name = self.table_name.rpartition(".")
         self._sql = f"attached.{quote_name(schema or 'main')}.{quote_name(name)}"
         columns = (
