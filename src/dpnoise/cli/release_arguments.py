@@ -203,6 +203,7 @@ _PRIVACY: Final = (
         NEIGHBOURS,
         "hide whether a person is in the data, or only their values (add-remove)",
     ),
+    Option("--part", None, "the part of the data, if the ledger of --ledger has parts"),
 )
 _LEDGER: Final = Option(
     "--ledger", file_name, "pay for it from a ledger, which keeps the total: see dpnoise budget"

@@ -97,6 +97,8 @@ class Request:
     suppress
         A rule for leaving out numbers, such as "margin > 0.3": those whose margin is more than 0.3
         times the number. The rule reads only published numbers.
+    part
+        The part of the data set that the rows are of, if the ledger has parts. None for all of it.
     intervals
         Whether quantiles spend half of their epsilon on confidence intervals. The numbers are then
         less accurate, often by a factor of two to three.
@@ -162,6 +164,7 @@ class Request:
     mechanism: str = "laplace"
     text_columns: Sequence[str] = ()
     suppress: str | None = None
+    part: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "publish", _check_questions(self.publish))
@@ -172,6 +175,8 @@ class Request:
         check_choice("missing", self.missing, checking.MISSING)
         check_choice("neighbours", self.neighbours, NEIGHBOURS)
         check_choice("without_id", self.without_id, checking.WITHOUT_ID)
+        if not isinstance(self.part, str | None):
+            reject_type("part", self.part, "be the name of a part of the ledger")
         for name in ("clamp", "intervals"):
             if not isinstance(getattr(self, name), bool):
                 reject(name, getattr(self, name), "be true or false")
