@@ -31,7 +31,7 @@ from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import Files, count_persons_by_group, tally
 from dpnoise.statistics.plan import Grouping, Plan, Tally, Unit
 from dpnoise.statistics.queries import Query
-from dpnoise.statistics.requests import PlanKey, Question, Request
+from dpnoise.statistics.requests import Question, Request
 from dpnoise.statistics.selections import QuantileSelection
 from dpnoise.statistics.shared_sums import payer_of
 from support.alarms import LONG
@@ -353,7 +353,7 @@ def check_neighbours(
     largest = 0.0
     for request in prepared_requests:
         for question, query in request.queries:
-            grouping_key = PlanKey(question.by, question.person_value)
+            grouping_key = question.plan_key
             index = request.plans[grouping_key].asks.index(query.ask)
             pair = (
                 of_world[grouping_key].answers[index] for of_world in (answers, neighbour_answers)

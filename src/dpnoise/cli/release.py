@@ -245,6 +245,8 @@ def bars_of(table: Table) -> list[LabelledNumber]:
     for published in table:
         column = published.column if has_columns else None
         name = published.release.query
+        if published.where is not None:
+            name += f" where {published.where}"
         query = name if column is None else f"{column}, {name}"
         groups = ", ".join(map(str, published.group))
         for number in published.release.numbers():
