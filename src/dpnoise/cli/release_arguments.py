@@ -383,7 +383,9 @@ def _request(arguments: argparse.Namespace, question: Question) -> Request:
         raise ArgumentError("--derive must be given once for each column.")
     groups = dict(filter(None, (arguments.group_by, arguments.groups_file)))
     # The groups of a derived column are all its values.
-    groups = {name: keys for name, keys in groups.items() if keys != DISCOVER or name not in derived}
+    groups = {
+        name: keys for name, keys in groups.items() if keys != DISCOVER or name not in derived
+    }
     if arguments.groups_file is not None:
         column, path = arguments.groups_file
         groups[column] = groups_in_file(path)

@@ -15,9 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import date
 from itertools import pairwise
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
-from dpnoise.core.errors import ArgumentError, Violation, reject, reject_type, short_repr
+from dpnoise.core.errors import (
+    ArgumentError,
+    Violation,
+    is_real,
+    reject,
+    reject_type,
+    short_repr,
+)
 
 NUMBER: Final = "a number"
 TEXT: Final = "text"
@@ -35,9 +42,17 @@ _ALLOWED: Final = (
     "consist of columns, numbers, text in quotes, + - *, comparisons, and, or, not, in, and the "
     "functions band, column, date, map, month, weekday and year"
 )
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _SIGNS: Final[Mapping[type[ast.AST], str]] = {
-    **{ast.Add: "+", ast.Sub: "-", ast.Mult: "*"},
-    **{ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="},
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
 }
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
@@ -62,8 +77,8 @@ class Arithmetic:
     """The sum, difference or product of two numbers, in float64."""
 
     sign: str
-    left: "NumberNode"
-    right: "NumberNode"
+    left: "ValueNode"
+    right: "ValueNode"
 
 
 @dataclass(frozen=True)
@@ -87,7 +102,7 @@ class CodeMap:
 class Band:
     """The label of the band that a number is in. Bands begin at each edge; the last has no end."""
 
-    number: "NumberNode"
+    number: "ValueNode"
     edges: tuple[float, ...]
 
     @property
@@ -102,15 +117,15 @@ class Comparison:
     """A comparison of two numbers, or of two dates."""
 
     sign: str
-    left: "NumberNode"
-    right: "NumberNode"
+    left: "ValueNode"
+    right: "ValueNode"
 
 
 @dataclass(frozen=True)
 class Membership:
     """Whether a value is in a list or, if negated, is another value."""
 
-    value: "NumberNode | TextNode"
+    value: "ValueNode"
     members: tuple[str, ...] | tuple[float, ...]
     negated: bool
 
@@ -129,10 +144,9 @@ class AnyOf:
     parts: tuple["Condition", ...]
 
 
-NumberNode = SourceColumn | Constant | Arithmetic | DatePart | CodeMap
-TextNode = SourceColumn | CodeMap | Band
-ValueNode = NumberNode | TextNode
+ValueNode = SourceColumn | Constant | Arithmetic | DatePart | CodeMap | Band
 Condition = Comparison | Membership | AllOf | AnyOf
+_Node = TypeVar("_Node", bound=Condition | ValueNode)
 
 
 def parse_condition(text: object, derived: Mapping[str, ValueNode] | None = None) -> Condition:
@@ -140,8 +154,8 @@ def parse_condition(text: object, derived: Mapping[str, ValueNode] | None = None
 
     Examples
     --------
-    >>> parse_condition("age >= 18")
-    Comparison(sign='>=', left=SourceColumn(name='age', kind='a number'), right=Constant(number=18.0))
+    >>> parse_condition("age >= 18").left
+    SourceColumn(name='age', kind='a number')
     """
     parser = _Parser("where", text, derived or {})
     return parser.check_uses(parser.condition(parser.tree, negated=False))
@@ -156,7 +170,7 @@ def parse_value(name: str, text: object) -> ValueNode:
     ('0 to 18', '18 or more')
     """
     parser = _Parser(f"derived[{name!r}]", text, {})
-    if isinstance(parser.tree, ast.Name | ast.Constant) or parser.is_call(parser.tree, "column"):
+    if isinstance(parser.tree, ast.Name | ast.Constant) or parser.function(parser.tree) == "column":
         parser.reject(parser.tree, "compute something: use a column by its own name")
     is_text = parser.is_text(parser.tree)
     value = parser.text(parser.tree) if is_text else parser.number(parser.tree)
@@ -209,11 +223,10 @@ def check_kinds(columns: Iterable[SourceColumn]) -> None:
             )
 
 
-def group_column(name: str, keys: tuple[Any, ...]) -> SourceColumn:
+def group_column(name: str, keys: Iterable[object]) -> SourceColumn:
     """Return a column of groups with the kind of its keys."""
-    is_number = all(isinstance(key, int | float) and not isinstance(key, bool) for key in keys)
-    is_text = all(isinstance(key, str) for key in keys)
-    return SourceColumn(name, NUMBER if is_number else TEXT if is_text else _GROUP)
+    kinds = {TEXT if isinstance(key, str) else NUMBER if is_real(key) else _GROUP for key in keys}
+    return SourceColumn(name, kinds.pop() if len(kinds) == 1 else _GROUP)
 
 
 class _Parser:
@@ -243,7 +256,9 @@ class _Parser:
             node, depth = nodes.pop()
             if depth > _DEEPEST:
                 reject(self._name, self._source, f"have at most {_DEEPEST} levels")
-            children = (child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+            children = (
+                child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)
+            )
             nodes += [(child, depth + 1) for child in children]
 
     def reject(self, node: ast.expr, rule: str = _ALLOWED) -> NoReturn:
@@ -259,31 +274,31 @@ class _Parser:
     def _segment(self, node: ast.expr) -> str:
         return ast.get_source_segment(self._source, node) or ""
 
-    def check_uses(self, node: Any) -> Any:
+    def check_uses(self, node: _Node) -> _Node:
         """Return the whole expression; raise if it uses a column as two kinds, or uses none."""
         check_kinds(source_columns(node))
         return self._about_columns(self.tree, node)
 
-    def _about_columns(self, source: ast.expr, node: Any) -> Any:
+    def _about_columns(self, source: ast.expr, node: _Node) -> _Node:
         """Return a node; raise if it uses no column."""
         if not any(True for _ in source_columns(node)):
             self.reject(source, "use a column")
         return node
 
-    def is_call(self, node: ast.expr, *names: str) -> bool:
-        """Return whether a node calls one of some functions."""
-        is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        return is_call and self._segment(node.func) in names
+    def function(self, node: ast.expr) -> str | None:
+        """Return the name of the function that a node calls; None for other nodes."""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return self._segment(node.func)
+        return None
 
     def is_text(self, node: ast.expr) -> bool:
         """Return whether a node is text; a column is not known to be."""
         if isinstance(node, ast.Constant):
             return isinstance(node.value, str)
-        if self.is_call(node, "map"):
-            return kind_of(self._map(node)) == TEXT
-        name = self._column_name(node)
-        is_derived = name is not None and name in self._derived
-        return self.is_call(node, "band") or (is_derived and kind_of(self._derived[name]) == TEXT)
+        if self.function(node) in {"band", "map"}:
+            return self.function(node) == "band" or kind_of(self._map(node)) == TEXT
+        derived = self._derived.get(self._column_name(node) or "")
+        return derived is not None and kind_of(derived) == TEXT
 
     def condition(self, node: ast.expr, *, negated: bool) -> Condition:
         """Return a condition or its negation."""
@@ -314,7 +329,7 @@ class _Parser:
                 self.reject(node, "compare text by == or != with text in quotes")
             members = (self._text_constant(constant),)
             return self._about_columns(node, Membership(self.text(other), members, sign == "!="))
-        is_date = any(self.is_call(side, "date") for side in (left, right))
+        is_date = any(self.function(side) == "date" for side in (left, right))
         numbers = [self.day(side) if is_date else self.number(side) for side in (left, right)]
         return self._about_columns(node, Comparison(sign, *numbers))
 
@@ -328,33 +343,29 @@ class _Parser:
         number = self._about_columns(left, self.number(left))
         return Membership(number, tuple(map(self._constant, members)), negated)
 
-    def number(self, node: ast.expr) -> NumberNode:
+    def number(self, node: ast.expr) -> ValueNode:
         """Return a number."""
         if isinstance(node, ast.Constant):
             return Constant(self._constant(node))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             operand = self.number(node.operand)
-            is_constant = isinstance(operand, Constant)
-            return (
-                Constant(-operand.number)
-                if is_constant
-                else Arithmetic("-", Constant(0.0), operand)
-            )
+            if isinstance(operand, Constant):
+                return Constant(self._constant(node))
+            return Arithmetic("-", Constant(0.0), operand)
         if isinstance(node, ast.BinOp) and type(node.op) in _SIGNS:
-            return Arithmetic(_SIGNS[type(node.op)], self.number(node.left), self.number(node.right))
-        if self.is_call(node, *_DATE_PARTS):
+            numbers = self.number(node.left), self.number(node.right)
+            return Arithmetic(_SIGNS[type(node.op)], *numbers)
+        if (function := self.function(node) or "") in _DATE_PARTS:
             (argument,) = self._arguments(node, 1)
             day = self.day(argument)
             if not isinstance(day, SourceColumn):
                 self.reject(argument, "name a column of dates")
-            return DatePart(node.func.id, day)
-        if self.is_call(node, "map"):
-            return self._of_kind(node, self._map(node), NUMBER)
-        return self._column(node, NUMBER)
+            return DatePart(function, day)
+        return self._map_or_column(node, NUMBER)
 
-    def text(self, node: ast.expr) -> TextNode:
+    def text(self, node: ast.expr) -> ValueNode:
         """Return text that is not a constant."""
-        if self.is_call(node, "band"):
+        if self.function(node) == "band":
             number, *edges = self._arguments(node, 3, math.inf)
             numbers = tuple(map(self._constant, edges))
             band = Band(self.number(number), numbers)
@@ -362,27 +373,25 @@ class _Parser:
             if not is_ascending or len(set(band.labels)) < len(numbers):
                 self.reject(node, "give bands ascending edges: band(age, 0, 18, 65)")
             return band
-        if self.is_call(node, "map"):
-            return self._of_kind(node, self._map(node), TEXT)
-        return self._column(node, TEXT)
+        return self._map_or_column(node, TEXT)
 
-    def day(self, node: ast.expr) -> SourceColumn | Constant:
+    def day(self, node: ast.expr) -> ValueNode:
         """Return a date: a column, or the digits of a constant."""
-        if not self.is_call(node, "date"):
-            return self._column(node, DATE)
+        if self.function(node) != "date":
+            return self._map_or_column(node, DATE)
         (argument,) = self._arguments(node, 1)
         if not isinstance(argument, ast.Constant):
-            return self._column(argument, DATE)
+            return self._map_or_column(argument, DATE)
         text = self._text_constant(argument)
+        if not _DATE.fullmatch(text):  # Python accepts other forms, too.
+            self.reject(argument, "write a date as date('2024-01-31')")
         try:
-            if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
-                raise ValueError
             day = date.fromisoformat(text)
         except ValueError:
-            self.reject(argument, "write a date as date('2024-01-31')")
+            self.reject(argument, "have a date that exists")
         return Constant(float(day.year * 10_000 + day.month * 100 + day.day))
 
-    def _map(self, node: ast.Call) -> CodeMap:
+    def _map(self, node: ast.expr) -> CodeMap:
         column, table, *default = self._arguments(node, 2, 3)
         rule = "map codes of one kind to results of one kind: map(sex, {'f': 'female'})"
         if not isinstance(table, ast.Dict) or not table.keys:
@@ -394,7 +403,7 @@ class _Parser:
                 self.reject(table, rule)
         if len(set(codes)) < len(codes):
             self.reject(table, "map each code once")
-        source = self._column(column, TEXT if isinstance(codes[0], str) else NUMBER)
+        source = self._map_or_column(column, TEXT if isinstance(codes[0], str) else NUMBER)
         if not isinstance(source, SourceColumn):
             self.reject(column, "map a column of the data")
         pairs = tuple(zip(codes, results[: len(codes)], strict=True))
@@ -406,48 +415,48 @@ class _Parser:
         is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
         return self._text_constant(node) if is_text else self._constant(node)
 
-    def _of_kind(self, node: ast.expr, value: Any, kind: str) -> Any:
+    def _map_or_column(self, node: ast.expr, kind: str) -> ValueNode:
+        """Return a map, a column of the data, or the expression of a derived one."""
+        name = self._column_name(node)
+        if self.function(node) == "map":
+            value: ValueNode = self._map(node)
+        elif name is None:
+            self.reject(node)
+        else:
+            value = self._derived.get(name, SourceColumn(name, kind))
         if kind_of(value) != kind:
             self.reject(node, f"have {kind} here")
         return value
-
-    def _column(self, node: ast.expr, kind: str) -> Any:
-        """Return a column of the data, or the expression of a derived one."""
-        name = self._column_name(node)
-        if name is None:
-            self.reject(node)
-        if name in self._derived:
-            return self._of_kind(node, self._derived[name], kind)
-        return SourceColumn(name, kind)
 
     def _column_name(self, node: ast.expr) -> str | None:
         """Return the name that a node has, as it is written: Python would normalise it."""
         if isinstance(node, ast.Name):
             return self._segment(node)
-        if self.is_call(node, "column"):
+        if self.function(node) == "column":
             (argument,) = self._arguments(node, 1)
             return self._text_constant(argument)
         return None
 
-    def _arguments(self, node: Any, least: int, most: float | None = None) -> list[ast.expr]:
-        is_plain = not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args)
-        if not is_plain or not least <= len(node.args) <= (least if most is None else most):
+    def _arguments(self, node: ast.expr, least: int, most: float | None = None) -> list[ast.expr]:
+        most = least if most is None else most
+        if not isinstance(node, ast.Call) or node.keywords or not least <= len(node.args) <= most:
             self.reject(node)
-        return list(node.args)
+        return node.args
 
     def _constant(self, node: ast.expr) -> float:
         """Return a number that is written as one."""
-        is_negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
-        value = getattr(node.operand if is_negative else node, "value", None)
-        if type(value) not in {int, float}:
+        sign = 1
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            sign, node = -1, node.operand
+        if not isinstance(node, ast.Constant) or not is_real(node.value):
             self.reject(node)
         try:
-            number = float(value)
+            number = sign * float(node.value) + 0.0  # -0.0 becomes 0.0.
         except OverflowError:
             number = math.inf
         if not math.isfinite(number):
             self.reject(node, "have finite numbers")
-        return (-number if is_negative else number) + 0.0  # -0.0 becomes 0.0.
+        return number
 
     def _text_constant(self, node: ast.expr) -> str:
         text = getattr(node, "value", None)
@@ -460,6 +469,8 @@ class _Parser:
 
 def _advice(source: str) -> str:
     """Return what to write instead of a usual mistake; empty if there is none."""
+    if re.search(r"=[<>]", source):
+        return "write <= or >="
     if re.search(r"(?<![<>=!])=(?!=)", source):
         return "write == to compare"
     if re.search(r"&&|\|\||<>|\bAND\b|\bOR\b|\bNOT\b|\bIN\b", source):

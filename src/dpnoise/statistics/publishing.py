@@ -267,9 +267,8 @@ def _rows(published: Published, by: Sequence[str], note: str | None) -> Iterator
 def _release_data(published: Published) -> Row:
     keys = [key_for_json(key) for key in published.group]
     group = None if not keys else keys[0] if len(keys) == 1 else keys
-    about = {"column": published.column, "where": published.where}
-    about |= {"by": list(published.by), "group": group}
-    return {**about, **asdict(published.release)}
+    about = {"column": published.column, "by": list(published.by), "group": group}
+    return {**about, "where": published.where, **asdict(published.release)}
 
 
 @scrub_traceback

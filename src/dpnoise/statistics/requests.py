@@ -222,7 +222,9 @@ class Request:
 
     def condition(self, question: Question) -> Condition | None:
         """Return the filter of a question, parsed; None if it has none."""
-        return None if question.where is None else parse_condition(question.where, self.derived_values)
+        return (
+            None if question.where is None else parse_condition(question.where, self.derived_values)
+        )
 
     def _derived_groups(self) -> dict[str, Sequence[Key]]:
         """Return all groups of the derived columns that questions group by, if they are known."""
@@ -497,30 +499,40 @@ def _check_derived(derived: object) -> dict[str, str]:
 
 def _check_expressions(request: Request) -> None:
     """Raise unless expressions and questions use every column in one way."""
-    derived, used = request.derived_values, list[SourceColumn]()
-    for name, value in derived.items():
-        used += source_columns(value)
-        if name in {*(request.person or ()), *request.discovered}:
-            raise ArgumentError(
-                f"Column {name!r} is derived. It cannot identify a person, and its groups cannot "
-                "be discovered: declare them."
-            )
-        if name in request.columns() and kind_of(value) != NUMBER:
-            raise ArgumentError(f"Column {name!r} is derived text. Group by it, or count rows.")
-        known, keys = possible_values(value), request.groups.get(name, ())
-        if name in request.grouped and not set(keys) <= set(keys if known is None else known):
-            reject("groups", list(keys), f"be values of {name!r}: {', '.join(map(str, known))}")
+    used = [column for value in request.derived_values.values() for column in source_columns(value)]
     for where in map(request.condition, request.publish):
         used += [] if where is None else source_columns(where)
     names = {column.name for column in used}
-    for name in names & derived.keys():
-        raise ArgumentError(f"Column {name!r} is derived. Use columns of the data to derive others.")
+    for name, value in request.derived_values.items():
+        _check_derived_column(request, name, value)
+        if name in names:
+            raise ArgumentError(
+                f"Column {name!r} is derived. Derive columns from those of the data."
+            )
     if request.person is not None:
-        checking.check_persons(request.person, (), (), sorted(names))
-    keys_of = {name: ("",) if request._is_open(name) else request.groups[name] for name in request.grouped}
+        checking.check_persons(request.person, (), (), list(names))
     used += [SourceColumn(name, NUMBER) for name in request.columns() if name in names]
-    used += [group_column(name, keys) for name, keys in keys_of.items() if name in names]
+    for name in names.intersection(request.grouped):
+        used.append(
+            group_column(name, [""] if name in request.discovered else request.groups[name])
+        )
     check_kinds(used)
+
+
+def _check_derived_column(request: Request, name: str, value: ValueNode) -> None:
+    if name in {*(request.person or ()), *request.discovered}:
+        raise ArgumentError(
+            f"Column {name!r} is derived. It cannot identify a person, and its groups must be "
+            "declared."
+        )
+    if name in request.columns() and kind_of(value) != NUMBER:
+        raise ArgumentError(f"Column {name!r} is derived text. Group by it, or count rows.")
+    known = possible_values(value)
+    if known is not None and name in request.grouped:
+        for key in request.groups[name]:
+            if key not in known:
+                rule = f"have only values of {name!r}: {', '.join(map(str, known))}"
+                reject("groups", key, rule)
 
 
 def _check_text_columns(request: Request) -> None:

@@ -29,17 +29,23 @@ from dpnoise.statistics.expressions import (
     Constant,
     DatePart,
     Membership,
-    NumberNode,
     SourceColumn,
-    TextNode,
+    ValueNode,
     kind_of,
     source_columns,
 )
 from dpnoise.statistics.plan import Grouping, Plan
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], nw.Expr]]] = {
-    **{"+": add, "-": sub, "*": mul},
-    **{"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge},
+    "+": add,
+    "-": sub,
+    "*": mul,
+    "==": eq,
+    "!=": ne,
+    "<": lt,
+    "<=": le,
+    ">": gt,
+    ">=": ge,
 }
 _FLOAT: Final = nw.Float64()
 
@@ -70,7 +76,9 @@ def _condition(node: Condition, data: Data) -> nw.Expr:
     if isinstance(node, Comparison):
         left, right = _number(node.left, data), _number(node.right, data)
         sides = ((node.left, left), (node.right, right))
-        present = [is_present(side, _FLOAT) for part, side in sides if not isinstance(part, Constant)]
+        present = [
+            is_present(side, _FLOAT) for part, side in sides if not isinstance(part, Constant)
+        ]
         return _where_true(reduce(and_, present), _OPERATORS[node.sign](left, right))
     if isinstance(node, Membership):
         has_value, (is_member,) = _membership(node.value, [node.members], data)
@@ -87,7 +95,7 @@ def _where_true(condition: nw.Expr, result: nw.Expr) -> nw.Expr:
     return nw.when(condition).then(result).otherwise(nw.lit(False))  # noqa: FBT003 - a value
 
 
-def _number(node: NumberNode, data: Data) -> nw.Expr:
+def _number(node: ValueNode, data: Data) -> nw.Expr:
     """Return a number as a float64; a missing one is null or NaN."""
     if isinstance(node, Constant):
         return nw.lit(node.number)
@@ -97,6 +105,7 @@ def _number(node: NumberNode, data: Data) -> nw.Expr:
         return _date_part(_day(node.day, data), node.part)
     if isinstance(node, CodeMap):
         return _mapped(node, data)
+    assert isinstance(node, SourceColumn)  # noqa: S101 - for the type checker
     if node.kind == DATE:
         day = _day(node, data)
         year, month = _date_part(day, "year"), _date_part(day, "month")
@@ -123,7 +132,7 @@ def _date_part(day: nw.Expr, part: str) -> nw.Expr:
     return number.cast(nw.Float64)
 
 
-def _text(node: TextNode | NumberNode, data: Data) -> nw.Expr:
+def _text(node: ValueNode, data: Data) -> nw.Expr:
     """Return derived text; null where it is missing."""
     if isinstance(node, Band):
         number = _number(node.number, data)
@@ -135,7 +144,7 @@ def _text(node: TextNode | NumberNode, data: Data) -> nw.Expr:
 
 
 def _membership(
-    node: TextNode | NumberNode, lists: Sequence[Sequence[Any]], data: Data
+    node: ValueNode, lists: Sequence[Sequence[Any]], data: Data
 ) -> tuple[nw.Expr, list[nw.Expr]]:
     """Return whether a row has a value, and for each list whether the value is a member of it.
 
