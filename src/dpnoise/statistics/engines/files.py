@@ -16,9 +16,9 @@ from dpnoise.statistics.engines.checking import check_persons
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files, describe_paths
 from dpnoise.statistics.engines.discovery import PersonCounts
 from dpnoise.statistics.engines.postgres import PostgresTable
+from dpnoise.statistics.engines.runners import FileColumns
 from dpnoise.statistics.engines.sources import INEXACT_NUMBER, RowSource, UnreadableError
 from dpnoise.statistics.engines.sqlite import SqliteTable
-from dpnoise.statistics.engines.runners import FileColumns
 from dpnoise.statistics.expressions import DATE, NUMBER, TEXT, check_kinds
 from dpnoise.statistics.plan import Key, Plan, Tally, Unit
 
