@@ -44,29 +44,27 @@ def _plain(value: Any) -> Any:
 
 
 def _evaluate(node: ast.expr, row: Row) -> Any:
+    value: Any = None
     match node:
-        case ast.Constant(value):
-            return _plain(value)
+        case ast.Constant(constant):
+            value = _plain(constant)
         case ast.Name(name):
-            return _plain(row[name])
-        case ast.UnaryOp(ast.USub(), operand):
-            value = _evaluate(operand, row)
-            return None if value is None else -value
-        case ast.UnaryOp(ast.Not(), operand):
-            value = _evaluate(operand, row)
-            return None if value is None else not value
+            value = _plain(row[name])
+        case ast.UnaryOp(op, operand):
+            operand_value = _evaluate(operand, row)
+            negated = not operand_value if isinstance(op, ast.Not) else -(operand_value or 0.0)
+            value = None if operand_value is None else negated
         case ast.BoolOp(op, parts):
-            return _joined([_evaluate(part, row) for part in parts], any_of=isinstance(op, ast.Or))
+            value = _joined([_evaluate(part, row) for part in parts], any_of=isinstance(op, ast.Or))
         case ast.BinOp(left, op, right):
             pair = _evaluate(left, row), _evaluate(right, row)
-            return None if None in pair else _plain(OPERATORS[type(op)](*pair))
+            value = None if None in pair else _plain(OPERATORS[type(op)](*pair))
         case ast.Compare(left, ops, others):
-            sides = [left, *others]
-            pairs = zip(ops, sides[:-1], sides[1:], strict=True)
-            return _joined([_compared(op, *pair, row) for op, *pair in pairs], any_of=False)
+            pairs = zip(ops, [left, *others], others, strict=False)
+            value = _joined([_compared(*pair, row) for pair in pairs], any_of=False)
         case ast.Call(ast.Name(function), arguments):
-            return _called(function, arguments, row)
-    raise AssertionError(ast.dump(node))
+            value = _called(function, arguments, row)
+    return value
 
 
 def _joined(truths: list[bool | None], *, any_of: bool) -> bool | None:

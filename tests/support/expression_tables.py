@@ -296,7 +296,7 @@ def check_values(
         value, expected = parse_value("x", text), {"x": [evaluate(text, row) for row in rows]}
         plans = [] if kind_of(value) == TEXT else [Plan(ASKS, missing="drop")]
         if (known := possible_values(value)) is not None:
-            keys = tuple(key if isinstance(key, str) else float(key) for key in known)
+            keys = known if kind_of(value) == TEXT else tuple(map(float, known))
             if kind_of(value) == TEXT or all(key.is_integer() for key in keys):
                 plans.append(Plan((Rows(),), (Grouping("x", keys),)))
         derived = [replace(plan, where=condition, derived=(("x", value),)) for plan in plans]

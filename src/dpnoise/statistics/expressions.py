@@ -325,7 +325,8 @@ class _Parser:
         sign = _OPPOSITE[_SIGNS[type(op)]] if negated else _SIGNS[type(op)]
         if self.is_text(left) or self.is_text(right):
             constant, other = (left, right) if isinstance(left, ast.Constant) else (right, left)
-            if sign not in {"==", "!="} or not isinstance(constant, ast.Constant):
+            is_one_constant = isinstance(constant, ast.Constant) > isinstance(other, ast.Constant)
+            if sign not in {"==", "!="} or not is_one_constant:
                 self.reject(node, "compare text by == or != with text in quotes")
             members = (self._text_constant(constant),)
             return self._about_columns(node, Membership(self.text(other), members, sign == "!="))
