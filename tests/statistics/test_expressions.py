@@ -82,6 +82,10 @@ MISTAKES = [
     ("map(code, {'a': 1, **other}) > 1", "where must map codes of one kind"),
     ("map(code, {'a': 1, 'a': 2}) > 1", "where must map each code once"),
     ("map(code, {1: 2, 1.0: 3}) > 1", "where must map each code once"),
+    (
+        f"map(code, {dict(enumerate(range(101)))}) > 1",
+        "where must map each code once, to at most 100 results, got '{0: 0, 1: 1,",
+    ),
     ("map(age + 1, {1: 2}) > 1", "where must consist of"),
     ("age > 1 and age == 'x'", "Column 'age' is used as a number and as text. Use it in one way,"),
     ("age > 1 and month(age) == 2", "Column 'age' is used as a number and as a date."),

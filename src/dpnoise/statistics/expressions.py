@@ -32,6 +32,7 @@ DATE: Final = "a date"
 _GROUP: Final = "a group"
 
 _LONGEST: Final = 50_000  # Characters of an expression; a map of a code list may be long.
+_MOST_RESULTS: Final = 100  # Bands, and results of a map: DuckDB plans more of them slowly.
 _DEEPEST: Final = 50  # Levels of an expression: engines and this module recurse.
 _DATE_PARTS: Final[Mapping[str, tuple[int, ...] | None]] = {
     "month": tuple(range(1, 13)),
@@ -248,6 +249,7 @@ class _Parser:
             raise ArgumentError(
                 Violation(name, _ALLOWED, short_repr(text) + where, _advice(self._source))
             ) from None
+        self._lines = self._source.encode().split(b"\n")
         self._check_depth()
 
     def _check_depth(self) -> None:
@@ -264,15 +266,18 @@ class _Parser:
     def reject(self, node: ast.expr, rule: str = _ALLOWED) -> NoReturn:
         """Raise the error about a part of the expression."""
         rule, _, advice = rule.partition(": ")
-        shown = short_repr(self._segment(node))
-        # `col_offset` counts bytes.
-        before = self._source.splitlines()[node.lineno - 1].encode()[: node.col_offset].decode()
+        shown = short_repr(self._segment(node))  # Offsets count bytes of a line.
+        before = self._lines[node.lineno - 1][: node.col_offset].decode()
         line = f" of line {node.lineno}" if "\n" in self._source else ""
         place = f"{shown} at character {len(before) + 1}{line}"
         raise ArgumentError(Violation(self._name, rule, place, advice))
 
     def _segment(self, node: ast.expr) -> str:
-        return ast.get_source_segment(self._source, node) or ""
+        # `ast.get_source_segment` would split the source again for every node.
+        lines = self._lines[node.lineno - 1 : node.end_lineno]
+        lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return b"\n".join(lines).decode()
 
     def check_uses(self, node: _Node) -> _Node:
         """Return the whole expression; raise if it uses a column as two kinds, or uses none."""
@@ -367,7 +372,7 @@ class _Parser:
     def text(self, node: ast.expr) -> ValueNode:
         """Return text that is not a constant."""
         if self.function(node) == "band":
-            number, *edges = self._arguments(node, 3, math.inf)
+            number, *edges = self._arguments(node, 3, _MOST_RESULTS + 1)
             numbers = tuple(map(self._constant, edges))
             band = Band(self.number(number), numbers)
             is_ascending = all(low < high for low, high in pairwise(numbers))
@@ -402,8 +407,8 @@ class _Parser:
         for entries in (codes, results):
             if len(set(map(type, entries))) > 1:
                 self.reject(table, rule)
-        if len(set(codes)) < len(codes):
-            self.reject(table, "map each code once")
+        if len(set(codes)) < len(codes) or len(set(results)) > _MOST_RESULTS:
+            self.reject(table, f"map each code once, to at most {_MOST_RESULTS} results")
         source = self._map_or_column(column, TEXT if isinstance(codes[0], str) else NUMBER)
         if not isinstance(source, SourceColumn):
             self.reject(column, "map a column of the data")

