@@ -31,7 +31,7 @@ TEXT: Final = "text"
 DATE: Final = "a date"
 _GROUP: Final = "a group"
 
-_LONGEST: Final = 50_000  # Characters of an expression; a map of a code list may be long.
+_LONGEST: Final = 100_000  # Characters of an expression; a map of a code list may be long.
 _MOST_RESULTS: Final = 100  # Bands, and results of a map: DuckDB plans more of them slowly.
 _DEEPEST: Final = 50  # Levels of an expression: engines and this module recurse.
 _DATE_PARTS: Final[Mapping[str, tuple[int, ...] | None]] = {
