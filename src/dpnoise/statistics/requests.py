@@ -220,11 +220,14 @@ class Request:
         """The derived columns, parsed."""
         return {name: parse_value(name, text) for name, text in self.derived.items()}
 
-    def condition(self, question: Question) -> Condition | None:
-        """Return the filter of a question, parsed; None if it has none."""
-        return (
-            None if question.where is None else parse_condition(question.where, self.derived_values)
-        )
+    @cached_property
+    def conditions(self) -> dict[str | None, Condition | None]:
+        """The filters of the questions, parsed."""
+        texts = dict.fromkeys(question.where for question in self.publish)
+        return {
+            text: None if text is None else parse_condition(text, self.derived_values)
+            for text in texts
+        }
 
     def _derived_groups(self) -> dict[str, Sequence[Key]]:
         """Return all groups of the derived columns that questions group by, if they are known."""
@@ -355,7 +358,7 @@ class Request:
                 for name in question.by
             )
             unit = self._unit(self._bounds_of_question(question, groups), question.person_value)
-            where = self.condition(question)
+            where = self.conditions[question.where]
             derived = tuple(self.derived_values.items())
             plans[key] = Plan(tuple(asks), by, self.missing, unit, where, derived)
         return plans
@@ -368,7 +371,7 @@ class Request:
         asks: dict[Condition | None, dict[str | None, Ask]] = {}
         for question, query in self.prepare():
             column = getattr(query.ask, "column", None)
-            asks.setdefault(self.condition(question), {})[column] = query.ask
+            asks.setdefault(self.conditions[question.where], {})[column] = query.ask
         declared_columns = (name for name in self.grouped if not self._is_open(name))
         by = tuple(Grouping(name, tuple(self.groups[name])) for name in declared_columns)
         derived = tuple(self.derived_values.items())
@@ -500,7 +503,7 @@ def _check_derived(derived: object) -> dict[str, str]:
 def _check_expressions(request: Request) -> None:
     """Raise unless expressions and questions use every column in one way."""
     used = [column for value in request.derived_values.values() for column in source_columns(value)]
-    for where in map(request.condition, request.publish):
+    for where in request.conditions.values():
         used += [] if where is None else source_columns(where)
     names = {column.name for column in used}
     for name, value in request.derived_values.items():
