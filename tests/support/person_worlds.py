@@ -201,7 +201,7 @@ def check_neighbours(requests_of_both: Sequence[Request], frame: Any, neighbour:
         for plans, queries in prepared:
             assert plans[grouping_key] == plan
             for question, query in queries:
-                if (question.by, question.person_value) == grouping_key:
+                if question.plan_key == grouping_key:
                     index = plan.asks.index(query.ask)
                     pair = (answer.answers[index], neighbour_answer.answers[index])
                     check_sensitivity(payer_of(query), *pair)
