@@ -228,6 +228,7 @@ def test_groups_in_toml(tmp_path: Path) -> None:
         ({"statistics": ["groups", "count"], "by": ["city"]}, None, "in a separate question"),
         ({}, None, r'by=\["city"\]'),
         ({"by": ["city", "sex"]}, None, "which groups one column has"),
+        ({"by": ["city"], "where": "x > 3"}, None, "without a column of numbers or a filter"),
         ({"by": ["city"]}, ["cork"], 'groups={"city": "discover"}'),
         ({"statistics": ["keys"], "by": ["city"]}, None, "Did you mean 'groups'"),
     ],
@@ -306,6 +307,7 @@ def test_counts_are_those_of_a_declared_request(question: Question, options: Any
         ([COUNT], PERSON | {"max_rows": 2}, 2),  # Rows are not persons.
         ([replace(COUNT, column="x")], {"missing": "drop"}, 2),  # Rows may have no value.
         ([replace(COUNT, by=["city", "sex"])], {}, 2),
+        ([replace(COUNT, where="x > 3")], {}, 2),  # Other rows are counted, too.
         ([Question(["count"])], {"groups": {"city": "discover"}}, 1),  # Nothing is discovered.
         ([COUNT, Question(["count"])], {}, 2),
         ([COUNT, replace(COUNT, column="x")], {}, 1),  # Both are the same number.

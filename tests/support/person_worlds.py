@@ -204,7 +204,7 @@ def check_neighbours(requests_of_both: Sequence[Request], frame: Any, neighbour:
             for question, query in queries:
                 if isinstance(query, FROM_DISCOVERY):
                     continue
-                if (question.by, question.person_value) == grouping_key:
+                if question.plan_key == grouping_key:
                     index = plan.asks.index(query.ask)
                     pair = (answer.answers[index], neighbour_answer.answers[index])
                     check_sensitivity(payer_of(query), *pair)

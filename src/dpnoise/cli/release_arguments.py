@@ -92,6 +92,13 @@ def _groups(text: str) -> tuple[str, list[str] | str]:
     return column, groups
 
 
+def _derived_column(text: str) -> tuple[str, str]:
+    column, rest = _name(text, "=")
+    if not column or not rest:
+        raise argparse.ArgumentTypeError("give a name and an expression: month=month(admitted)")
+    return column, rest
+
+
 def _groups_file(text: str) -> tuple[str, Path]:
     column, rest = _name(text, "=")
     if not rest:
@@ -185,6 +192,13 @@ _QUESTION: Final = (
         {"type": _groups_file, "action": _Once, "metavar": "COLUMN=FILE"},
         "declared groups, one on each line of a file; with --group-by, groups by both columns",
     ),
+    Option("--where", None, "count only rows that match: \"age >= 18 and sex == 'f'\""),
+    Option(
+        "--derive",
+        {"action": "append", "type": _derived_column, "metavar": "NAME=EXPRESSION"},
+        "compute a column from each row, to publish or to group by: 'band=band(age, 0, 18, 65)', "
+        "'month=month(admitted)', 'cost=drug_cost + stay_cost'; repeat it for several columns",
+    ),
     Option("--missing", MISSING, "how to treat rows without a value: empty, NA, NaN, null (error)"),
     Option("--confidence", float, "the confidence of the margins (0.95)"),
     Option("--suppress", str, 'rule for leaving out numbers: --suppress "margin > 0.3"'),
@@ -206,6 +220,7 @@ _PRIVACY: Final = (
         NEIGHBOURS,
         "hide whether a person is in the data, or only their values (add-remove)",
     ),
+    Option("--part", None, "the part of the data, if the ledger of --ledger has parts"),
 )
 _LEDGER: Final = Option(
     "--ledger", file_name, "pay for it from a ledger, which keeps the total: see dpnoise budget"
@@ -356,7 +371,7 @@ def _data(arguments: argparse.Namespace) -> Files | None:
 
 def _question(arguments: argparse.Namespace) -> Question:
     columns = [option[0] for option in (arguments.group_by, arguments.groups_file) if option]
-    options = _typed_options(arguments, ("lower", "upper", "grid", "edges", "per_person"))
+    options = _typed_options(arguments, ("lower", "upper", "grid", "edges", "per_person", "where"))
     return Question(
         arguments.query or ["count"], arguments.column, by=tuple(dict.fromkeys(columns)), **options
     )
@@ -369,7 +384,14 @@ def _lacks_column(arguments: argparse.Namespace) -> bool:
 
 
 def _request(arguments: argparse.Namespace, question: Question) -> Request:
+    derived = dict(arguments.derive or ())
+    if len(derived) < len(arguments.derive or ()):
+        raise ArgumentError("--derive must be given once for each column.")
     groups = dict(filter(None, (arguments.group_by, arguments.groups_file)))
+    # The groups of a derived column are all its values.
+    groups = {
+        name: keys for name, keys in groups.items() if keys != DISCOVER or name not in derived
+    }
     if arguments.groups_file is not None:
         column, path = arguments.groups_file
         groups[column] = groups_in_file(path)
@@ -381,6 +403,7 @@ def _request(arguments: argparse.Namespace, question: Question) -> Request:
         clamp=not arguments.no_clamp,
         suppress=arguments.suppress,
         intervals=arguments.intervals,
+        derived=derived,
         **_typed_options(arguments, ("missing", "delimiter", "confidence", *chosen)),
     )
 

@@ -27,7 +27,7 @@ from dpnoise.statistics.group_discovery import FROM_DISCOVERY, label_order
 from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
 from dpnoise.statistics.plan import Key
 from dpnoise.statistics.report import quote_blanks
-from dpnoise.statistics.requests import Groups, PlanKey, Question, Request, key_for_json
+from dpnoise.statistics.requests import Groups, Question, Request, key_for_json
 from dpnoise.statistics.results import BELOW_MARGIN, MARK, SMALL_TABLE, Release
 from dpnoise.statistics.shared_sums import AnyQuery, NoisySums
 
@@ -55,17 +55,21 @@ class Published:
         The key of the group, one for each column of `by`; empty for all rows.
     release
         The published number and its margin.
+    where
+        The filter of the question; None for all rows.
     """
 
     column: str | None
     by: Sequence[str]
     group: Keys
     release: Release
+    where: str | None = None
 
     def __str__(self) -> str:
         """Return the column, the group, and the number with its margin."""
         groups = [f"{name} {key}" for name, key in zip(self.by, self.group, strict=True)]
-        about = escape_text(", ".join([self.column or "rows", *groups]))
+        subject = (self.column or "rows") + ("" if self.where is None else f" where {self.where}")
+        about = escape_text(", ".join([subject, *groups]))
         return (
             f"{about}, {self.release}" if not self.release.labels else f"{about}:\n{self.release}"
         )
@@ -241,7 +245,7 @@ def _group_array(pa: ModuleType, keys: list[Key | None]) -> Frame:
 
 
 _NUMBERS = ("value", "margin", "joint_margin", "low", "high", "confidence", "epsilon", "rho")
-_TEXTS = ("column", "statistic")
+_TEXTS = ("column", "where", "statistic")
 _NOTE = "note"  # Marks numbers without information, and margins that rows were left out of.
 
 
@@ -268,7 +272,7 @@ def _rows(published: Published, by: Sequence[str], note: str) -> Iterator[Row]:
             numbers = (*[None] * len(numbers[:5]), *numbers[5:])
         yield {
             **{_title(name): keys.get(name) for name in by},
-            **dict(zip(_TEXTS, (published.column, statistic), strict=True)),
+            **dict(zip(_TEXTS, (published.column, published.where, statistic), strict=True)),
             **dict(zip(_NUMBERS, numbers, strict=True)),
             _NOTE: "; ".join(filter(None, [number.note, note])) or None,
         }
@@ -278,7 +282,7 @@ def _release_data(published: Published) -> Row:
     keys = [key_for_json(key) for key in published.group]
     group = None if not keys else keys[0] if len(keys) == 1 else keys
     about = {"column": published.column, "by": list(published.by), "group": group}
-    return {**about, **asdict(published.release)}
+    return {**about, "where": published.where, **asdict(published.release)}
 
 
 @scrub_traceback
@@ -366,7 +370,7 @@ def publish(  # Most of its lines are documentation.
     noisy_sums = NoisySums(rng)
 
     def release(question: Question, query: AnyQuery) -> list[Release]:
-        key = PlanKey(question.by, question.person_value)
+        key = question.plan_key
         if isinstance(query, FROM_DISCOVERY):
             answer: Any = np.array(list(discovered[question.by[0]].values()))
         elif key not in plans:
@@ -517,7 +521,7 @@ def _publish_all(
         question_queries = islice(prepared, len(question.statistics))
         releases = [release(question, query) for _, query in question_queries]
         published += [
-            Published(question.column, question.by, group, by_group[i])
+            Published(question.column, question.by, group, by_group[i], question.where)
             for i, group in enumerate(request.keys(question, groups))
             for by_group in releases
         ]

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from itertools import product
 from math import prod
-from typing import Final, NamedTuple
+from typing import Final
 
 from dpnoise.core.errors import (
     ArgumentError,
@@ -32,6 +32,19 @@ from dpnoise.statistics.budget_split import Budget, Item, Prices, price_items
 from dpnoise.statistics.composition import PURE, Cost, Loss
 from dpnoise.statistics.discovery_threshold import threshold
 from dpnoise.statistics.engines import checking
+from dpnoise.statistics.expressions import (
+    NUMBER,
+    Condition,
+    SourceColumn,
+    ValueNode,
+    check_kinds,
+    group_column,
+    kind_of,
+    parse_condition,
+    parse_value,
+    possible_values,
+    source_columns,
+)
 from dpnoise.statistics.group_discovery import (
     FROM_DISCOVERY,
     DiscoveredCount,
@@ -41,11 +54,11 @@ from dpnoise.statistics.group_discovery import (
 )
 from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Key, PersonValue, Plan, Unit
 from dpnoise.statistics.queries import Mean, Query, Variance, check_confidence
-from dpnoise.statistics.questions import GROUPS, QUERIES, SELECTED, Question, check_groups
+from dpnoise.statistics.questions import GROUPS, QUERIES, SELECTED, PlanKey, Question, check_groups
 from dpnoise.statistics.results import WholeNoise
 from dpnoise.statistics.shared_sums import AnyQuery, share_sums
 
-__all__ = ["Discovery", "PlanKey", "Question", "Request", "key_for_json"]
+__all__ = ["Discovery", "Question", "Request", "key_for_json"]
 
 _MOST_CELLS: Final = 2**26  # The most cells in all groups: 512 MiB of counts.
 _MOST_ROWS: Final = 2**31 - 1  # The most rows of one person in a group.
@@ -53,13 +66,6 @@ _MOST_GROUPS: Final = 2**16  # The most groups of one person.
 _MOST_SELECTIONS: Final = 100  # With more groups of one person, noise discovers smaller groups.
 
 Groups = Mapping[str, Sequence[Key]]  # The keys of each column, or the word "discover".
-
-
-class PlanKey(NamedTuple):
-    """The key of a plan: the columns to group by, and the value of a person."""
-
-    by: Sequence[str]
-    person_value: PersonValue | None
 
 
 @explain_construction
@@ -94,6 +100,8 @@ class Request:
     suppress
         A rule for leaving out numbers, such as "margin > 0.3": those whose margin is more than 0.3
         times the number. The rule reads only published numbers.
+    part
+        The part of the data set that the rows are of, if the ledger has parts. None for all of it.
     intervals
         Whether quantiles spend half of their epsilon on confidence intervals. The numbers are then
         less accurate, often by a factor of two to three.
@@ -120,6 +128,11 @@ class Request:
     text_columns
         The columns of ids, and of groups to discover, that are text in a frame. In text, 7, 07 and
         7.0 are different. Files need no such declaration.
+    derived
+        Columns that are computed from each row, for questions to publish, group by and filter by.
+        The expression of each is a text: "month(admitted)", "drug_cost + stay_cost",
+        "band(age, 0, 18, 65)" or "map(county, {'cork': 'south', 'dublin': 'east'})". The groups of
+        bands, maps, months and weekdays are all their values, unless `groups` declares some.
 
     Raises
     ------
@@ -160,16 +173,21 @@ class Request:
     mechanism: str | None = None
     text_columns: Sequence[str] = ()
     suppress: str | None = None
+    part: str | None = None
+    derived: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "publish", _check_questions(self.publish))
-        object.__setattr__(self, "groups", check_groups(self.groups))
+        object.__setattr__(self, "derived", _check_derived(self.derived))
+        object.__setattr__(self, "groups", {**self._derived_groups(), **check_groups(self.groups)})
         if not self.publish:
             raise ArgumentError(f"publish must name at least one query, of {', '.join(QUERIES)}.")
         check_confidence(self.confidence)
         check_choice("missing", self.missing, checking.MISSING)
         check_choice("neighbours", self.neighbours, NEIGHBOURS)
         check_choice("without_id", self.without_id, checking.WITHOUT_ID)
+        if not isinstance(self.part, str | None):
+            reject_type("part", self.part, "be the name of a part of the ledger")
         for name in ("clamp", "intervals"):
             if not isinstance(getattr(self, name), bool):
                 reject(name, getattr(self, name), "be true or false")
@@ -181,6 +199,7 @@ class Request:
         _check_groups(self)
         _check_person(self)
         _check_text_columns(self)
+        _check_expressions(self)
         self.cost()  # Raises if the arguments of the budget contradict each other.
         placeholders = dict.fromkeys(self.discovered, ("",))  # One group for each such column.
         self.check_plans({**self.groups, **placeholders})
@@ -191,6 +210,7 @@ class Request:
             f"groups of {column}: {keys if isinstance(keys, str) else ', '.join(map(str, keys))}"
             for column, keys in self.groups.items()
         ]
+        groups += [f"{name} = {text}" for name, text in self.derived.items()]
         cost = f"{self.cost_in_words} in all, with {self.neighbours_in_words}"
         lines = [*map(str, self.publish), *groups, cost, f"protected: {self.privacy_unit}"]
         return "\n".join(map(escape_text, lines))
@@ -204,6 +224,25 @@ class Request:
     def grouped(self) -> list[str]:
         """The columns that questions group by, each once."""
         return list(dict.fromkeys(column for question in self.publish for column in question.by))
+
+    @cached_property
+    def derived_values(self) -> dict[str, ValueNode]:
+        """The derived columns, parsed."""
+        return {name: parse_value(name, text) for name, text in self.derived.items()}
+
+    @cached_property
+    def conditions(self) -> dict[str | None, Condition | None]:
+        """The filters of the questions, parsed."""
+        texts = dict.fromkeys(question.where for question in self.publish)
+        return {
+            text: None if text is None else parse_condition(text, self.derived_values)
+            for text in texts
+        }
+
+    def _derived_groups(self) -> dict[str, Sequence[Key]]:
+        """Return all groups of the derived columns that questions group by, if they are known."""
+        values = {name: possible_values(value) for name, value in self.derived_values.items()}
+        return {name: known for name in self.grouped if (known := values.get(name)) is not None}
 
     def _is_open(self, column: str) -> bool:
         return isinstance(self.groups[column], str)
@@ -242,10 +281,10 @@ class Request:
     def _is_from_discovery(self, question: Question, name: str) -> bool:
         """Return whether the discovery of groups answers a statistic, at no further cost.
 
-        It counts persons. They are as many as the rows, or values, if each person counts once in a
-        group and no value is missing.
+        It counts the persons of all rows. The rows, or values, have the same number if each person
+        counts once in a group and no value is missing.
         """
-        if len(question.by) != 1 or question.by[0] not in self.discovered:
+        if question.by not in {(column,) for column in self.discovered} or question.where:
             return False
         counts_once = self._bounds_of_question(question, self.groups).rows == 1
         has_values = question.column is None or self.missing == "error"
@@ -395,33 +434,39 @@ class Request:
         for question, query in self.prepare(groups):
             if isinstance(query, FROM_DISCOVERY) or not all(groups[name] for name in question.by):
                 continue  # The discovery answers it, or no group was discovered.
-            key = PlanKey(question.by, question.person_value)
+            key = question.plan_key
             asks = dict.fromkeys((*(plans[key].asks if key in plans else ()), query.ask))
             by = tuple(
                 Grouping(name, tuple(groups[name]), discovered=self._is_open(name))
                 for name in question.by
             )
             unit = self._unit(self._bounds_of_question(question, groups), question.person_value)
-            plans[key] = Plan(tuple(asks), by, self.missing, unit)
+            where = self.conditions[question.where]
+            derived = tuple(self.derived_values.items())
+            plans[key] = Plan(tuple(asks), by, self.missing, unit, where, derived)
         return plans
 
     def checks(self) -> tuple[Plan, ...]:
         """Return plans that detect errors in columns and values before groups are discovered.
 
-        They cover all rows, of all groups that are not declared.
+        They cover all rows that match a filter, of all groups that are not declared.
         """
-        asks: dict[tuple[str, ...], dict[str | None, Ask]] = {}
+        asks: dict[tuple[Condition | None, tuple[str, ...]], dict[str | None, Ask]] = {}
         for question, query in self.prepare():
             declared = tuple(name for name in question.by if not self._is_open(name))
             column = getattr(query.ask, "column", None)
-            asks.setdefault(declared, {})[column] = query.ask
+            asks.setdefault((self.conditions[question.where], declared), {})[column] = query.ask
+        derived = tuple(self.derived_values.items())
         return tuple(
             Plan(
                 tuple(by_column.values()),
                 tuple(Grouping(name, tuple(self.groups[name])) for name in declared),
                 self.missing,
+                None,
+                where,
+                derived,
             )
-            for declared, by_column in asks.items()
+            for (where, declared), by_column in asks.items()
         )
 
     def _unit(
@@ -553,6 +598,51 @@ def _check_groups(request: Request) -> None:
             "A request for an error needs declared groups, because discovery costs a "
             "part of the budget. Give weights instead."
         )
+
+
+def _check_derived(derived: object) -> dict[str, str]:
+    if not isinstance(derived, Mapping) or not all(isinstance(name, str) for name in derived):
+        rule = 'map names to expressions, such as {"month": "month(admitted)"}'
+        reject_type("derived", derived, rule)
+    return dict(derived)
+
+
+def _check_expressions(request: Request) -> None:
+    """Raise unless expressions and questions use every column in one way."""
+    used = [column for value in request.derived_values.values() for column in source_columns(value)]
+    for where in request.conditions.values():
+        used += [] if where is None else source_columns(where)
+    names = {column.name for column in used}
+    for name, value in request.derived_values.items():
+        _check_derived_column(request, name, value)
+        if name in names:
+            raise ArgumentError(
+                f"Column {name!r} is derived. Derive columns from those of the data."
+            )
+    if request.person is not None:
+        checking.check_persons(request.person, (), (), list(names))
+    used += [SourceColumn(name, NUMBER) for name in request.columns() if name in names]
+    for name in names.intersection(request.grouped):
+        used.append(
+            group_column(name, [""] if name in request.discovered else request.groups[name])
+        )
+    check_kinds(used)
+
+
+def _check_derived_column(request: Request, name: str, value: ValueNode) -> None:
+    if name in {*(request.person or ()), *request.discovered}:
+        raise ArgumentError(
+            f"Column {name!r} is derived. It cannot identify a person, and its groups must be "
+            "declared."
+        )
+    if name in request.columns() and kind_of(value) != NUMBER:
+        raise ArgumentError(f"Column {name!r} is derived text. Group by it, or count rows.")
+    known = possible_values(value)
+    if known is not None and name in request.grouped:
+        for key in request.groups[name]:
+            if key not in known:
+                rule = f"have only values of {name!r}: {', '.join(map(str, known))}"
+                reject("groups", key, rule)
 
 
 def _check_text_columns(request: Request) -> None:

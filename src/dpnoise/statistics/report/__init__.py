@@ -114,8 +114,9 @@ def request_toml(request: Data) -> str:
     [[publish]]
     statistics = ["count"]
     """
-    top = {name: part for name, part in request.items() if name not in {"groups", "publish"}}
-    parts = [("", top), ("[groups]\n", request["groups"])]
+    tables = ("derived", "groups")
+    top = {name: part for name, part in request.items() if name not in {*tables, "publish"}}
+    parts = [("", top), *((f"[{name}]\n", request.get(name)) for name in tables)]
     parts += [("[[publish]]\n", question) for question in request["publish"]]
     return "\n\n".join(title + _toml_lines(part) for title, part in parts if part)
 
@@ -148,6 +149,7 @@ class Statistic:
     column: str | None
     by: tuple[str, ...]
     release: Release
+    where: str | None = None
     numbers: list[Number] = field(default_factory=list)
 
     @property
@@ -157,10 +159,11 @@ class Statistic:
 
     @property
     def subject(self) -> str:
-        """The column and the groups, such as `income, by city and sex`; `rows` without a column."""
+        """The column, the filter and the groups, such as `rows where age >= 18, by city`."""
         if self.release.query == "groups":
             return self.by[0]
-        return self._values + (f", by {' and '.join(self.by)}" if self.by else "")
+        where = "" if self.where is None else f" where {self.where}"
+        return self._values + where + (f", by {' and '.join(self.by)}" if self.by else "")
 
     @property
     def _values(self) -> str:
@@ -217,15 +220,15 @@ def statistics_of(releases: Iterable[Data]) -> list[Statistic]:
     statistics: dict[tuple[object, ...], Statistic] = {}
     repeats: dict[tuple[object, ...], int] = {}
     for record in releases:
-        column, by = record["column"], tuple(record["by"])
+        column, by, where = record["column"], tuple(record["by"]), record.get("where")
         keys = tuple(
             map(quote_blanks, record["group"] if len(by) > 1 else [record["group"]] * len(by))
         )
         names = (part.name for part in fields(Release) if part.name in record)
         release = Release(**{name: record[name] for name in names})
-        subject = (column, by, release.query)
+        subject = (column, by, where, release.query)
         repeat = repeats[(*subject, keys)] = repeats.get((*subject, keys), 0) + 1
-        statistic = statistics.setdefault((*subject, repeat), Statistic(column, by, release))
+        statistic = statistics.setdefault((*subject, repeat), Statistic(column, by, release, where))
         statistic.numbers.extend(release.numbers(keys))
     return list(statistics.values())
 
