@@ -425,6 +425,29 @@ class Database(RowSource):
         return "streamed"
 
 
+class DuckDBTable(Database):
+    """A table or view in a file of DuckDB, which declares its columns."""
+
+    def connect(self) -> tuple[list[str], list[str]]:
+        """Attach the file, read-only."""
+        self.connection.execute(f"ATTACH {quote_text(self.address)} AS attached (READ_ONLY)")
+        self.connection.execute("USE attached")  # Views may name tables without their database.
+        schema, _, name = self.table_name.rpartition(".")
+        self._sql = f"attached.{quote_name(schema or 'main')}.{quote_name(name)}"
+        columns = (
+            "SELECT column_name FROM duckdb_columns() WHERE database_name = 'attached' "
+            "AND schema_name = ? AND table_name = ? ORDER BY column_index"
+        )
+        tables = "SELECT DISTINCT schema_name, table_name FROM duckdb_columns() WHERE NOT internal"
+        rows = self.connection.execute(columns, [schema or "main", name]).fetchall()
+        others = self.connection.execute(f"{tables} ORDER BY ALL").fetchall()
+        return [column for (column,) in rows], list(map(".".join, others))
+
+    def table(self, names: Sequence[str], _: Sequence[str]) -> str:
+        """Return the SQL of the rows."""
+        return f"(SELECT {', '.join(map(quote_name, names)) or '1'} FROM {self._sql})"
+
+
 def spelling_error(name: str, fact: str, instead: str) -> ArgumentError:
     """Return the error for a column of ids in which equal values may be written differently."""
     return ArgumentError(
