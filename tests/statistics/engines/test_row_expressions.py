@@ -137,6 +137,17 @@ def test_a_collation_does_not_decide_which_text_matches() -> None:
     assert tally(rows, plan).answers[0].tolist() == [1, 1]  # type: ignore[union-attr]
 
 
+def test_a_collation_of_a_file_does_not_decide_which_text_matches(tmp_path: Path) -> None:
+    path = tmp_path / "table.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE visits (x VARCHAR COLLATE NOCASE)")
+        connection.execute("INSERT INTO visits VALUES ('cork'), ('Cork')")
+    files = Files(path, table="visits")
+    assert [count(files, text) for text in ("x == 'cork'", "x != 'cork'", "x in ('cork',)")] == [
+        1
+    ] * 3
+
+
 WRONG_CELLS = [
     ("n > 3", "1\n4\nfive\n", "Row 3 of column 'n'", "text that is not a number"),
     ("n > 3 and n < 0", "1\nfive\n", "Row 2 of column 'n'", "text that is not a number"),
