@@ -25,7 +25,7 @@ from dpnoise.statistics import engines, report
 from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
 from dpnoise.statistics.plan import Key
 from dpnoise.statistics.report import quote_blanks
-from dpnoise.statistics.requests import Discovery, Groups, PlanKey, Question, Request, key_for_json
+from dpnoise.statistics.requests import Discovery, Groups, Question, Request, key_for_json
 from dpnoise.statistics.results import NO_INFORMATION, SMALL_TABLE, Release
 from dpnoise.statistics.shared_sums import AnyQuery, NoisySums
 
@@ -351,7 +351,7 @@ def publish(  # Most of its lines are documentation.
     noisy_sums = NoisySums(rng)
 
     def release(question: Question, query: AnyQuery) -> list[Release]:
-        key = PlanKey(question.by, question.person_value)
+        key = request.plan_key(question)
         if key not in plans:
             return []  # No group was discovered.
         answer: Any = tallies[key].answers[plans[key].asks.index(query.ask)]

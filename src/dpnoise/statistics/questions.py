@@ -9,10 +9,12 @@ from dpnoise.core.errors import (
     ArgumentError,
     DpnoiseError,
     check_choice,
+    check_integer,
     check_positive,
     check_probability,
     explain_construction,
     is_list,
+    reject,
     reject_type,
     short_repr,
     suggest_names,
@@ -45,6 +47,10 @@ _BOUNDED: Final = {kind.name: kind for kind in (Sum, Mean, Variance, Deviation)}
 SELECTED: Final = ("median", "quantile", "quantiles")  # Selected from candidates, without noise.
 _KNOWN_ERROR: Final = ("count", "sum", "histogram")  # Their error does not depend on the data.
 _MOST_GROUP_COLUMNS: Final = 2
+_MOST_ROWS: Final = 2**31 - 1  # The most rows of one person.
+MOST_GROUPS: Final = 2**16  # The most groups of one person.
+# The bounds on what one person contributes, of a request or of one of its questions.
+PERSON_LIMITS: Final = ("max_groups", "max_rows", "max_total_rows")
 
 DISCOVER: Final = "discover"  # This word in place of declared keys discovers the groups.
 _EXAMPLE: Final = {"city": ["cork", "dublin"]}  # Groups that error messages recommend.
@@ -142,6 +148,8 @@ class Question:
     error
         The margin that each number should have at the confidence of the request. It replaces a part
         of the budget: the cost follows from it. Only for counts, sums and histograms.
+    max_groups, max_rows, max_total_rows
+        The contribution bounds of one person for this question, in place of those of the request.
 
     Raises
     ------
@@ -166,6 +174,9 @@ class Question:
     per_person: str | None = None
     weight: float = 1.0
     error: float | None = None
+    max_groups: int | None = None
+    max_rows: int | None = None
+    max_total_rows: int | None = None
 
     def __post_init__(self) -> None:
         for name, example in (("statistics", "mean"), ("by", "city")):
@@ -180,8 +191,14 @@ class Question:
             raise ArgumentError(f"by must name one or two columns, got {short_repr(self.by)}.")
         check_positive("weight", self.weight)
         self._check_error()
+        check_person_limits(self)
         if self.per_person is not None:
             check_choice("per_person", self.per_person, OWN)
+            for name in PERSON_LIMITS[1:]:
+                if getattr(self, name) is not None:
+                    raise ArgumentError(
+                        f"Nothing uses {name}: a person's own {self.per_person} is of all rows."
+                    )
             if self.column is None or self.lower is None or self.upper is None:
                 raise ArgumentError(
                     f"A person's own {self.per_person} needs a column and bounds: lower and upper."
@@ -278,6 +295,18 @@ class Question:
                 f"No {name} can be computed with lower={self.lower}, upper={self.upper} and "
                 f"grid={self.grid}: numbers beyond the largest or the smallest float arise."
             ) from None
+
+
+def check_person_limits(limited: object) -> None:
+    """Raise unless the contribution bounds of a request or of a question are valid."""
+    mosts = (MOST_GROUPS, _MOST_ROWS, _MOST_ROWS)
+    for name, most in zip(PERSON_LIMITS, mosts, strict=True):
+        if getattr(limited, name) is not None:
+            check_integer(name, getattr(limited, name), least=1, most=most)
+    max_groups, max_rows, total = (getattr(limited, name) for name in PERSON_LIMITS)
+    for name, bound in (("max_groups", max_groups), ("max_rows", max_rows)):
+        if None not in {bound, total} and bound > total:
+            reject(name, bound, f"be at most max_total_rows={total}")
 
 
 def _check_names(name: str, names: object, example: str) -> tuple[str, ...]:

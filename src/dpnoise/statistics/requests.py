@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
 from math import prod
@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 from dpnoise.core.errors import (
     ArgumentError,
     check_choice,
-    check_integer,
     explain_construction,
     is_list,
     reject,
@@ -26,32 +25,39 @@ from dpnoise.statistics.bounds import (
     NEIGHBOURS,
     REPLACE,
     ContributionBounds,
-    PersonChange,
+    RowChange,
 )
-from dpnoise.statistics.budget_split import Budget, Item, Prices, price_items
+from dpnoise.statistics.budget_split import LAPLACE, Budget, Item, Prices, price_items
 from dpnoise.statistics.composition import Cost, Loss
 from dpnoise.statistics.discovery_threshold import threshold
 from dpnoise.statistics.engines import checking
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Key, PersonValue, Plan, Unit
 from dpnoise.statistics.queries import Mean, Query, Variance, check_confidence
-from dpnoise.statistics.questions import QUERIES, SELECTED, Question, check_groups
+from dpnoise.statistics.questions import (
+    MOST_GROUPS,
+    PERSON_LIMITS,
+    QUERIES,
+    SELECTED,
+    Question,
+    check_groups,
+    check_person_limits,
+)
 from dpnoise.statistics.results import LossMixin, WholeNoise
 from dpnoise.statistics.shared_sums import AnyQuery, share_sums
 
 __all__ = ["Discovery", "PlanKey", "Question", "Request", "key_for_json"]
 
 _MOST_CELLS: Final = 2**26  # The most cells in all groups: 512 MiB of counts.
-_MOST_ROWS: Final = 2**31 - 1  # The most rows of one person in a group.
-_MOST_GROUPS: Final = 2**16  # The most groups of one person.
 
 Groups = Mapping[str, Sequence[Key]]  # The keys of each column, or the word "discover".
 
 
 class PlanKey(NamedTuple):
-    """The key of a plan: the columns to group by, and the value of a person."""
+    """The key of a plan: the columns to group by, the value of a person, and their limits."""
 
     by: Sequence[str]
     person_value: PersonValue | None
+    limits: tuple[int | None, ...]  # As in `PERSON_LIMITS`.
 
 
 @dataclass(frozen=True)
@@ -102,6 +108,9 @@ class Request:
     max_groups, max_rows
         The contribution bounds of one person: the largest number of groups in which they count, and
         of rows in each group. Their other rows are left out. Larger bounds need more noise.
+    max_total_rows
+        The largest number of rows of one person in all groups together. With it, `max_groups` and
+        `max_rows` are optional. It does not apply to the values of `per_person`.
     neighbours
         "add-remove" hides whether a person is in the data. "replace" hides the values of a person,
         but not the number of persons.
@@ -156,6 +165,7 @@ class Request:
     rho: float | None = None
     mechanism: str = "laplace"
     text_columns: Sequence[str] = ()
+    max_total_rows: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "publish", _check_questions(self.publish))
@@ -203,19 +213,44 @@ class Request:
     def _is_open(self, column: str) -> bool:
         return isinstance(self.groups[column], str)
 
+    def plan_key(self, question: Question) -> PlanKey:
+        """Return the key of the plan that answers a question."""
+        return PlanKey(question.by, question.person_value, self._limits(question))
+
+    def _limits(self, question: Question) -> tuple[int | None, ...]:
+        """Return the limits of a question, or else those of the request; as in PERSON_LIMITS."""
+        limits = tuple(
+            getattr(self if getattr(question, name) is None else question, name)
+            for name in PERSON_LIMITS
+        )
+        return limits if question.per_person is None else (limits[0], None, None)
+
     def _bounds_of_question(self, question: Question, groups: Groups) -> ContributionBounds:
         """Return the contribution bounds of one person for a question."""
-        rows = 1 if question.per_person is not None else self.max_rows or 1
-        return self._contribution_bounds(_number_of_groups(question, groups), rows)
+        max_groups, max_rows, total = self._limits(question)
+        most = max_groups or min(total or 1, MOST_GROUPS)
+        rows = max_rows or total or 1
+        if total is not None:  # The question and the request may give one of them each.
+            most, rows = min(most, total), min(rows, total)
+        bounds = self._contribution_bounds(_number_of_groups(question, groups), most, rows)
+        return replace(bounds, total=total)
 
-    def _contribution_bounds(self, all_groups: int | None, rows: int) -> ContributionBounds:
+    def _contribution_bounds(
+        self, all_groups: int | None, most: int, rows: int
+    ) -> ContributionBounds:
         """Return the contribution bounds of one person for `all_groups` groups; None if unknown."""
-        most = self.max_groups or 1
         if all_groups is None:
             all_groups = 2 * most
         return ContributionBounds(
-            max(1, min(most, all_groups)), rows, self.neighbours == REPLACE, all_groups
+            *(max(1, min(most, all_groups)), rows, self.neighbours == REPLACE, all_groups),
+            is_pure=self.rho is None and self.mechanism == LAPLACE,
         )
+
+    def _discovery_bounds(self, column: str) -> ContributionBounds:
+        """Return the bounds with which groups are discovered: the most of any question by them."""
+        questions = [question for question in self.publish if column in question.by]
+        bounds = [self._bounds_of_question(question, self.groups) for question in questions]
+        return self._contribution_bounds(None, max(each.groups for each in bounds), 1)
 
     def _query(self, question: Question, statistic: str, groups: Groups, loss: Loss) -> Query:
         contribution = self._bounds_of_question(question, groups)
@@ -254,17 +289,15 @@ class Request:
     @cached_property
     def prices(self) -> Prices:
         """The loss of each part, and the total cost."""
-        contribution = self._contribution_bounds(None, 1)
         items = [
-            Item(lambda loss: SimpleNamespace(noise=_count_noise(loss, contribution)), None)
-            for _ in self.discovered
+            Item(partial(_discovery_query, self._discovery_bounds(column)), None)
+            for column in self.discovered
         ]
         for question in self.publish:
             for names in self._payments(question):
                 is_selected = names[0].partition(":")[0] in SELECTED
-                selections = (
-                    self._bounds_of_question(question, self.groups).groups if is_selected else None
-                )
+                bounds = self._bounds_of_question(question, self.groups)
+                selections = bounds.selections if is_selected else None
                 make = partial(self._first_query, question, names)
                 items.append(Item(make, selections, question.weight * len(names), question.error))
         budget = Budget(
@@ -283,10 +316,10 @@ class Request:
         The columns split the delta that is set aside, because one person may be the only member of
         a group in each of them.
         """
-        contribution = self._contribution_bounds(None, 1)
-        unit = self._unit(contribution, None)
         discoveries: list[Discovery] = []
         for column, loss in zip(self.discovered, self.prices.losses, strict=False):
+            contribution = self._discovery_bounds(column)
+            unit = self._unit(contribution, None)
             noise = _count_noise(loss, contribution)
             delta = quotient_down(self.prices.aside, len(self.discovered))
             least = threshold(noise.mechanism, contribution.groups, delta)
@@ -317,7 +350,7 @@ class Request:
         for question, query in self.prepare(groups):
             if not all(groups[name] for name in question.by):
                 continue  # No group was discovered.
-            key = PlanKey(question.by, question.person_value)
+            key = self.plan_key(question)
             asks = dict.fromkeys((*(plans[key].asks if key in plans else ()), query.ask))
             by = tuple(
                 Grouping(name, tuple(groups[name]), discovered=self._is_open(name))
@@ -351,6 +384,7 @@ class Request:
             self.without_id,
             person_value,
             text,
+            contribution.total,
         )
 
     def keys(self, question: Question, groups: Groups | None = None) -> list[tuple[Key, ...]]:
@@ -377,12 +411,15 @@ class Request:
         """The privacy unit, in words."""
         if self.person is None:
             return "one row"
-        groups = _count_words(self.max_groups or 1, "group")
-        rows = "" if self.max_rows is None else f" and {_count_words(self.max_rows, 'row')} in each"
-        if not self.grouped:
-            groups, rows = "", "" if self.max_rows is None else _count_words(self.max_rows, "row")
-        bounds = f", at most {groups}{rows}" if groups or rows else ""
-        return f"one person ({', '.join(self.person)}){bounds}"
+        words = [f"one person ({', '.join(self.person)})"]
+        limits = [getattr(self, name) for name in PERSON_LIMITS]
+        if any(limits):
+            words[0] += _limit_words(limits, grouped=bool(self.grouped))
+        for question in self.publish:
+            if any(getattr(question, name) is not None for name in PERSON_LIMITS):
+                bounds = _limit_words(self._limits(question), grouped=bool(question.by))
+                words.append(f"{question}{bounds}")
+        return "; ".join(words)
 
     @property
     def neighbours_in_words(self) -> str:
@@ -394,8 +431,13 @@ class Request:
     @property
     def uncounted(self) -> str:
         """What the margins do not count, in words."""
-        bounds = [name for name in ("max_groups", "max_rows") if getattr(self, name) is not None]
-        return "clamping" + (f" and rows left out by {' and '.join(bounds)}" if bounds else "")
+        limited = (self, *self.publish)
+        bounds = [
+            name
+            for name in PERSON_LIMITS
+            if any(getattr(each, name) is not None for each in limited)
+        ]
+        return "clamping" + (f" and rows left out by {_join_words(bounds)}" if bounds else "")
 
     @property
     def cost_in_words(self) -> str:
@@ -470,8 +512,8 @@ def _are_names(names: object) -> bool:
 
 def _check_person(request: Request) -> None:
     if request.person is None:
-        for name in ("max_groups", "max_rows"):
-            if getattr(request, name) is not None:
+        for limited, name in product((request, *request.publish), PERSON_LIMITS):
+            if getattr(limited, name) is not None:
                 raise ArgumentError(f'{name} needs person: person="patient_id".')
         if request.without_id != "error" or any(
             question.per_person for question in request.publish
@@ -486,37 +528,44 @@ def _check_person(request: Request) -> None:
         reject("person", columns, "be a name or a list of names")
     object.__setattr__(request, "person", tuple(columns))
     checking.check_persons(tuple(columns), request.grouped, request.columns())
-    _check_max_rows(request)
-    _check_max_groups(request)
-
-
-def _check_max_rows(request: Request) -> None:
-    by_row = any(question.per_person is None for question in request.publish)
-    if request.max_rows is None and by_row:
-        raise ArgumentError(
-            "max_rows is missing: how many rows of one person count in a group, such as max_rows=3."
-        )
-    if request.max_rows is not None:
-        check_integer("max_rows", request.max_rows, least=1, most=_MOST_ROWS)
-        if not by_row:
+    check_person_limits(request)
+    by_row = [question for question in request.publish if question.per_person is None]
+    for name in PERSON_LIMITS[1:]:
+        if getattr(request, name) is not None and not by_row:
             raise ArgumentError(
-                "Nothing uses max_rows: all questions take a person's own sum or mean, which "
+                f"Nothing uses {name}: all questions take a person's own sum or mean, which "
                 "is of all their rows."
             )
+    for question in request.publish:
+        _check_limits(question, request)
+        _check_max_groups(question, [question], request.groups)
+    _check_max_groups(request, request.publish, request.groups)
 
 
-def _check_max_groups(request: Request) -> None:
-    if request.max_groups is None:
-        if request.grouped:
-            raise ArgumentError(
-                "max_groups is missing: in how many groups one person counts, such as max_groups=2."
-            )
+def _check_limits(question: Question, request: Request) -> None:
+    """Raise unless what one person contributes to a question is bounded."""
+    max_groups, max_rows, total = request.plan_key(question).limits
+    if question.per_person is None and max_rows is None and total is None:
+        raise ArgumentError(
+            "max_rows is missing: how many rows of one person count in a group, such as "
+            "max_rows=3. Or bound their rows in all groups together: max_total_rows=6."
+        )
+    if question.by and max_groups is None and total is None:
+        raise ArgumentError(
+            "max_groups is missing: in how many groups one person counts, such as max_groups=2."
+        )
+
+
+def _check_max_groups(
+    limited: Request | Question, questions: Sequence[Question], groups: Groups
+) -> None:
+    """Raise if `max_groups` is more than the number of groups of all these questions."""
+    numbers = [_number_of_groups(question, groups) for question in questions]
+    if limited.max_groups is None or None in numbers:
         return
-    most = check_integer("max_groups", request.max_groups, least=1, most=_MOST_GROUPS)
-    numbers = [_number_of_groups(question, request.groups) for question in request.publish]
-    if most > max(_MOST_GROUPS if number is None else number for number in numbers):
-        groups = max(number or 1 for number in numbers)
-        reject("max_groups", most, f"be at most {groups}, the number of groups")
+    most = max(number for number in numbers if number is not None)
+    if limited.max_groups > most:
+        reject("max_groups", limited.max_groups, f"be at most {most}, the number of groups")
 
 
 def _number_of_groups(question: Question, groups: Groups) -> int | None:
@@ -528,7 +577,30 @@ def _number_of_groups(question: Question, groups: Groups) -> int | None:
 
 def _count_noise(loss: Loss, contribution: ContributionBounds) -> WholeNoise:
     """Return the noise on numbers of persons, which a replaced person does not change."""
-    return WholeNoise.of(loss, contribution, PersonChange.of_number(1, 0), counts=True)
+    return WholeNoise.of(loss, contribution, RowChange.of_number(1, 0), counts=True)
+
+
+def _discovery_query(contribution: ContributionBounds, loss: Loss) -> SimpleNamespace:
+    return SimpleNamespace(noise=_count_noise(loss, contribution))
+
+
+def _limit_words(limits: Sequence[int | None], *, grouped: bool) -> str:
+    """Return limits in words, after a comma; nothing if there are none."""
+    max_groups, max_rows, total = limits
+    words = []
+    if grouped and max_groups is not None:
+        words.append(_count_words(max_groups, "group"))
+    if max_rows is not None:
+        where = (" in each" if words else " in each group") if grouped else ""
+        words.append(_count_words(max_rows, "row") + where)
+    if total is not None:
+        words.append(_count_words(total, "row") + (" in all groups" if grouped else ""))
+    return f", at most {_join_words(words)}" if words else ""
+
+
+def _join_words(words: Sequence[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _count_words(number: int, thing: str) -> str:

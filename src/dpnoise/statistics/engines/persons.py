@@ -1,4 +1,4 @@
-"""Bound the contribution of each person: the number of their groups, and of their rows in each.
+"""Bound the contribution of each person: their groups, their rows in each, and all their rows.
 
 A hash of each row selects the rows that count; among equal hashes, the rows themselves decide. Rows
 with equal columns are interchangeable. So which rows of a person count does not change when another
@@ -303,7 +303,8 @@ def _rows_as_persons(rows: InDuckDB, unit: Unit, names: Names) -> InDuckDB:
 
 def _bound_known_persons(rows: InDuckDB, unit: Unit, names: Names, groups: int) -> InDuckDB:
     person = [*names.ids, *names.keys]
-    if groups > unit.max_groups:
+    total = _total_limit(unit, groups)
+    if unit.max_groups < groups and (total is None or unit.max_groups < total):
         rows = rows.semi_join(choose_groups(rows, unit.max_groups, names), person)
     if unit.person_value is not None and names.values:
         whole, present = _whole_and_present(rows, names)
@@ -311,9 +312,30 @@ def _bound_known_persons(rows: InDuckDB, unit: Unit, names: Names, groups: int) 
         totals += [f"max({name}) AS {name}" for name in names.flags]
         return _values_of_persons(rows.group_by(person, totals), unit.person_value, names)
     # `frames` has converted values to floats, and flags for missing ones.
-    mixed = _hash(rows, names.ids, names.values, tag=2)
     kept = [*names.values, *names.flags]
-    return rows.first_rows(unit.max_rows, person, mixed, kept).project([*names.keys, *kept])
+    if total is None or unit.max_rows < total:
+        mixed = _hash(rows, names.ids, names.values, tag=2)
+        rows = rows.first_rows(unit.max_rows, person, mixed, kept)
+    if total is not None:
+        rows = _first_in_all_groups(rows, total, names)
+    return rows.project([*names.keys, *kept])
+
+
+def _total_limit(unit: Unit, groups: int) -> int | None:
+    """Return `max_total_rows` if it can leave out rows that the other limits do not."""
+    total = unit.max_total_rows
+    if total is None or unit.person_value is not None:
+        return None
+    return total if total < min(unit.max_groups, groups) * unit.max_rows else None
+
+
+def _first_in_all_groups(rows: InDuckDB, number: int, names: Names) -> InDuckDB:
+    """Return the first `number` rows of each person, of all groups together."""
+    keys, spelled = _spell_keys(rows, names)
+    rows = rows.project([*names.ids, *names.keys, *names.values, *names.flags, *spelled])
+    kept = [*(f"spelled_{key}" for key in names.keys), *names.keys, *names.values, *names.flags]
+    mixed = _hash(rows, names.ids, [*keys, *names.values], tag=3)
+    return rows.first_rows(number, names.ids, mixed, kept)
 
 
 def _whole_and_present(rows: InDuckDB, names: Names) -> tuple[str, str]:
@@ -324,14 +346,20 @@ def _whole_and_present(rows: InDuckDB, names: Names) -> tuple[str, str]:
 
 def choose_groups(rows: InDuckDB, max_groups: int, names: Names) -> InDuckDB:
     """Return the ids and keys of the groups that count, at most `max_groups` of each id."""
-    pairs = rows.group_by([*names.ids, *names.keys])
-    # Among equal hashes, keys are ordered as text: numbers would have another order.
-    texts = [f"CAST({key} AS {rows.dialect.text}) AS spelled_{key}" for key in names.keys]
-    pairs = pairs.project([*names.ids, *names.keys, *texts])
+    keys, spelled = _spell_keys(rows, names)
+    pairs = rows.group_by([*names.ids, *names.keys]).project([*names.ids, *names.keys, *spelled])
     kept = [*(f"spelled_{key}" for key in names.keys), *names.keys]
-    keys = [part for key in names.keys for part in rows.selection_keys(key)]
     chosen = pairs.first_rows(max_groups, names.ids, _hash(rows, names.ids, keys, tag=1), kept)
     return chosen.project([*names.ids, *names.keys])
+
+
+def _spell_keys(rows: InDuckDB, names: Names) -> tuple[list[str], list[str]]:
+    """Return the SQL of the keys as they enter a hash, and as text.
+
+    Among equal hashes, keys are ordered as text: numbers would have another order.
+    """
+    keys = [part for key in names.keys for part in rows.selection_keys(key)]
+    return keys, [f"CAST({key} AS {rows.dialect.text}) AS spelled_{key}" for key in names.keys]
 
 
 def _hash(rows: InDuckDB, ids: Sequence[str], others: Sequence[str], tag: int) -> str:
