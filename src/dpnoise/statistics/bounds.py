@@ -244,22 +244,22 @@ class ContributionBounds:
         full, rest = divmod(self._most_rows, rows)
         if not self.replace:
             return full * change(rows, 0) + change(rest, 0)
-        largest = 0
+        sums = []
         # How many of the two rests are in a full group of the other person, or in the same group.
         for crossed, joint in ((0, 0), (0, 1), (1, 0), (2, 0)):
             groups_of_rests = 2 - crossed - joint if rest else 0
             least = max(0, 2 * full + groups_of_rests - self.all_groups)
             most = full - 1 if crossed else full
-            for shared in {least, most} if least <= most else ():  # The sum is linear in `shared`.
-                changes = (
-                    shared * change(rows, rows),
-                    (2 * (full - shared) - crossed) * change(rows, 0),
-                    crossed * change(rows, rest),
-                    joint * change(rest, rest),
-                    (2 - crossed - 2 * joint) * change(rest, 0),
-                )
-                largest = max(largest, sum(changes))
-        return largest
+            sums += [
+                shared * change(rows, rows)
+                + (2 * (full - shared) - crossed) * change(rows, 0)
+                + crossed * change(rows, rest)
+                + joint * change(rest, rest)
+                + (2 - crossed - 2 * joint) * change(rest, 0)
+                for shared in (least, most)  # The sum is linear in `shared`.
+                if least <= most
+            ]
+        return max(sums)
 
 
 ONE_ROW: Final = ContributionBounds()

@@ -587,14 +587,16 @@ def _discovery_query(contribution: ContributionBounds, loss: Loss) -> SimpleName
 def _limit_words(limits: Sequence[int | None], *, grouped: bool) -> str:
     """Return limits in words, after a comma; nothing if there are none."""
     max_groups, max_rows, total = limits
+    if not grouped:
+        rows = [limit for limit in (max_rows, total) if limit is not None]
+        return f", at most {_count_words(min(rows), 'row')}" if rows else ""
     words = []
-    if grouped and max_groups is not None:
+    if max_groups is not None:
         words.append(_count_words(max_groups, "group"))
     if max_rows is not None:
-        where = (" in each" if words else " in each group") if grouped else ""
-        words.append(_count_words(max_rows, "row") + where)
+        words.append(f"{_count_words(max_rows, 'row')} in each{'' if words else ' group'}")
     if total is not None:
-        words.append(_count_words(total, "row") + (" in all groups" if grouped else ""))
+        words.append(f"{_count_words(total, 'row')} in all groups")
     return f", at most {_join_words(words)}" if words else ""
 
 
