@@ -398,6 +398,101 @@ def test_files_are_bounded_as_frames_are(tmp_path: Path) -> None:
     assert dict(zip(groups.keys, groups.persons, strict=True)).keys() <= set(GROUPS)
 
 
+# Parts of the persons -----------------------------------------------------------------------------
+
+
+def set_parts(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
+    monkeypatch.setattr(persons.InDuckDB, "number_of_parts", lambda *_: parts)
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_the_number_of_parts_changes_no_answer(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids, rng = IDS[kind], np.random.default_rng()
+    who = [*ids.persons, *ids.none]
+    rows = [
+        (who[rng.integers(len(who))], GROUPS[rng.integers(5)], float(rng.integers(100)))
+        for _ in range(500)
+    ]
+    frame, ask = table(rows, ids), Sums("x", 1.0, 0, 100, squares=True)
+    own = PersonValue("x", "mean", 1.0, 0, 100)
+    units = [
+        Unit(("who",), 2, 3, "own"),
+        Unit(("who",), 2, 3, "own", max_total_rows=4),
+        Unit(("who",), 2, 1, "own", own),
+    ]
+    results = []
+    for parts in (1, 2, 3, 64):
+        set_parts(monkeypatch, parts)
+        sums = [answers(unit, frame, ask, Edges("x", (0.0, 50.0, 100.0))) for unit in units]
+        counts = count_persons_by_group(frame, "city", units[0], text=["city"])
+        results.append(
+            [
+                dict(sorted(zip(counts.keys, counts.persons.tolist(), strict=True))),
+                [[rows.tolist(), [p.tolist() for p in vars(s).values()], c.tolist()]
+                 for rows, s, c in sums],
+            ]
+        )  # fmt: skip
+    assert results[0] == results[1] == results[2] == results[3]
+
+
+def test_errors_are_found_in_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_parts(monkeypatch, 16)
+    frame = pa.table({"who": list(range(99)), "city": ["a"] * 99, "x": [*[1.0] * 98, None]})
+    plan = Plan((Sums("x", 1.0, 0, 9),), (CITIES,), unit=Unit(("who",)))
+    with pytest.raises(ArgumentError, match="rows without a value"):
+        tally(frame, plan)
+    nobody = pa.table({"who": [*range(98), None], "city": ["a"] * 99})
+    with pytest.raises(ArgumentError, match="do not identify a person"):
+        answers(Unit(("who",)), nobody)
+
+
+def test_many_rows_are_answered_in_parts_that_fit_into_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A row of five columns takes 240 bytes, and a part may take a fifth of the memory."""
+    seen: list[int] = []
+
+    def part(rows: persons.InDuckDB, ids: Any, index: int, parts: int) -> persons.InDuckDB:
+        seen.append(parts)
+        return original(rows, ids, index, parts)
+
+    original = persons.InDuckDB.part
+    monkeypatch.setattr(persons.InDuckDB, "part", part)
+    path = tmp_path / "visits.parquet"
+    whale_table().to_pandas().to_parquet(path)
+    frame, ask, unit = duckdb_frame(whale_table()), Sums("x", 1.0, 0, 2**20), Unit(("who",), 2, 7)
+    for memory, expected in ((2**40, 1), (5 * 240 * (WHALE + 2), 1), (5 * 240 * (WHALE + 1), 2)):
+        monkeypatch.setattr(persons, "_memory", lambda memory=memory: memory)
+        for source in (frame, Files(path)):
+            seen.clear()
+            answers(unit, source, ask)
+            assert seen == [expected] * expected
+
+
+def test_with_too_little_memory_there_are_more_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB has 20 MB. The rows that count of 100,000 persons do not fit at once."""
+    numbers: list[int] = []
+    original = persons.InDuckDB.part
+
+    def part(rows: persons.InDuckDB, ids: Any, index: int, parts: int) -> persons.InDuckDB:
+        numbers.append(parts)
+        return original(rows, ids, index, parts)
+
+    monkeypatch.setattr(persons.InDuckDB, "part", part)
+    with duckdb.connect() as connection:
+        connection.execute("SET temp_directory = ''")
+        connection.execute("SET memory_limit = '20MB'")
+        connection.execute("SET threads = 1")
+        frame = connection.sql(
+            "SELECT i % 100000 AS who, 'a' AS city, i::DOUBLE AS x FROM range(400000) r(i)"
+        )
+        counts, sums = answers(Unit(("who",), 1, 3), frame, Sums("x", 1.0, 0, 10))
+    assert counts.tolist() == [300_000, 0, 0, 0, 0]
+    assert int(sums.count.sum()) == 300_000
+    assert numbers[0] == 1
+    assert numbers[-1] >= 8
+
+
 # The value of a person ----------------------------------------------------------------------------
 
 NUMBERS = st.floats(-1e6, 1e6) | st.sampled_from([math.inf, -math.inf, math.nan, 1e300])
