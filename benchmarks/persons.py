@@ -32,7 +32,12 @@ PAGE: Final = ROOT / "docs" / "performance.md"
 # A folder for each engine, with a file for each architecture.
 RESULTS: Final = ROOT / "benchmarks" / "results"
 # The rows and persons of each row of the table. Many persons need the most memory.
-SIZES: Final = ((10**6, 10**4), (10**7, 10**5), (10**8, 10**6), (10**8, 15 * 10**6))
+SIZES: Final[tuple[tuple[int, int], ...]] = (
+    (10**6, 10**4),
+    (10**7, 10**5),
+    (10**8, 10**6),
+    (10**8, 15 * 10**6),
+)
 SIZES_IN_SPARK: Final = SIZES[:2]
 GROUPS: Final = 100
 MAX_GROUPS: Final = 2

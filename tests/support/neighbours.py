@@ -215,6 +215,15 @@ def _sqlite(path: Path) -> Files:
     return Files(database_path, table="visits")
 
 
+def _duckdb_file(path: Path) -> Files:
+    """Return a table of a DuckDB file with the types that DuckDB inferred."""
+    database_path = path.with_suffix(".duckdb")
+    database_path.unlink(missing_ok=True)
+    with duckdb.connect(str(database_path)) as connection:
+        connection.read_csv(str(path), sample_size=-1).create("visits")
+    return Files(database_path, table="visits")
+
+
 def _json(path: Path) -> Files:
     """Return JSON lines with numbers and text as pandas inferred them."""
     json_path = path.with_suffix(".jsonl")
@@ -253,6 +262,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "JSON file": _json,
     "Parquet file": _parquet,
     "SQLite file": _sqlite,
+    "DuckDB file": _duckdb_file,
 }
 
 

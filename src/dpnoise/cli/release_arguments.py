@@ -186,7 +186,8 @@ _QUESTION: Final = (
     ),
     Option("--missing", MISSING, "how to treat rows without a value: empty, NA, NaN, null (error)"),
     Option("--confidence", float, "the confidence of the margins (0.95)"),
-    Option("--no-clamp", bool, "publish counts below 0 as they are"),
+    Option("--suppress", str, 'rule for leaving out numbers: --suppress "margin > 0.3"'),
+    Option("--no-clamp", bool, "publish counts and sums below 0 as they are"),
     Option("--intervals", bool, "spend half of the epsilon of quantiles on intervals"),
 )
 # The budget and what it protects.
@@ -202,6 +203,7 @@ _PRIVACY: Final = (
         NEIGHBOURS,
         "hide whether a person is in the data, or only their values (add-remove)",
     ),
+    Option("--part", None, "the part of the data, if the ledger of --ledger has parts"),
 )
 _LEDGER: Final = Option(
     "--ledger", file_name, "pay for it from a ledger, which keeps the total: see dpnoise budget"
@@ -375,6 +377,7 @@ def _request(arguments: argparse.Namespace, question: Question) -> Request:
         (question,),
         groups,
         clamp=not arguments.no_clamp,
+        suppress=arguments.suppress,
         intervals=arguments.intervals,
         **_typed_options(arguments, ("missing", "delimiter", "confidence", *chosen)),
     )

@@ -26,7 +26,7 @@ from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
 from dpnoise.statistics.plan import Key
 from dpnoise.statistics.report import quote_blanks
 from dpnoise.statistics.requests import Discovery, Groups, Question, Request, key_for_json
-from dpnoise.statistics.results import NO_INFORMATION, SMALL_TABLE, Release
+from dpnoise.statistics.results import BELOW_MARGIN, MARK, SMALL_TABLE, Release
 from dpnoise.statistics.shared_sums import AnyQuery, NoisySums
 
 Progress = Callable[[float], object]
@@ -127,13 +127,15 @@ class Table:
         shown = [
             [
                 *("" if row[name] is None else quote_blanks(row[name]) for name in labels),
-                *number.format()[: len(titles)],
+                *number.format(mark=MARK)[: len(titles)],
             ]
             for row, number in list(zip(rows, numbers, strict=True))[:_MOST_SHOWN]
         ]
         rule = f"hold with probability {request.confidence:g}, not counting {request.uncounted}"
         cost = f"{request.cost_in_words} in all, with {request.neighbours_in_words}"
         notes = [f"{cost}. Margins {rule}."]
+        if any(number.is_below_margin for number in numbers):
+            notes.append(f"{MARK.strip()} {BELOW_MARGIN}: the exact number may be 0.")
         if len(rows) > len(shown):
             notes.insert(0, f"{len(rows) - len(shown):,} more numbers: see rows() or to_pandas().")
         if not rows:
@@ -252,11 +254,13 @@ def _rows(published: Published, by: Sequence[str], note: str | None) -> Iterator
             *(number.value, number.error, number.joint, *(number.interval or (None, None))),
             *(release.confidence, release.epsilon, release.rho),
         )
+        if number.value is None:
+            numbers = (*[None] * len(numbers[:5]), *numbers[5:])
         yield {
             **{_title(name): keys.get(name) for name in by},
             **dict(zip(_TEXTS, (published.column, statistic), strict=True)),
             **dict(zip(_NUMBERS, numbers, strict=True)),
-            _NOTE: NO_INFORMATION if number.no_information else note,
+            _NOTE: "; ".join(filter(None, [number.note, note])) or None,
         }
 
 
@@ -355,7 +359,9 @@ def publish(  # Most of its lines are documentation.
         if key not in plans:
             return []  # No group was discovered.
         answer: Any = tallies[key].answers[plans[key].asks.index(query.ask)]
-        return noisy_sums.release(query, answer, request.confidence)
+        releases = noisy_sums.release(query, answer, request.confidence)
+        largest = request.largest_margin
+        return releases if largest is None else [one.suppress(largest) for one in releases]
 
     published = _publish_all(request, groups, release)
     table = Table(

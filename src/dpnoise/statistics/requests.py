@@ -1,6 +1,7 @@
 """Requests: the statistics to publish and their budget. They are made before a row is read."""
 
 import datetime as dt
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -97,7 +98,13 @@ class Request:
     confidence
         The probability that a published margin or interval holds.
     clamp
-        Whether counts below 0 are published as 0. Noise can make them negative.
+        Whether counts below 0, and sums of values that cannot be negative, are published as 0.
+        Noise can make them negative.
+    suppress
+        A rule for leaving out numbers, such as "margin > 0.3": those whose margin is more than 0.3
+        times the number. The rule reads only published numbers.
+    part
+        The part of the data set that the rows are of, if the ledger has parts. None for all of it.
     intervals
         Whether quantiles spend half of their epsilon on confidence intervals. The numbers are then
         less accurate, often by a factor of two to three.
@@ -166,6 +173,8 @@ class Request:
     mechanism: str = "laplace"
     text_columns: Sequence[str] = ()
     max_total_rows: int | None = None
+    suppress: str | None = None
+    part: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "publish", _check_questions(self.publish))
@@ -176,6 +185,8 @@ class Request:
         check_choice("missing", self.missing, checking.MISSING)
         check_choice("neighbours", self.neighbours, NEIGHBOURS)
         check_choice("without_id", self.without_id, checking.WITHOUT_ID)
+        if not isinstance(self.part, str | None):
+            reject_type("part", self.part, "be the name of a part of the ledger")
         for name in ("clamp", "intervals"):
             if not isinstance(getattr(self, name), bool):
                 reject(name, getattr(self, name), "be true or false")
@@ -183,6 +194,7 @@ class Request:
         is_character = isinstance(delimiter, str) and len(delimiter) == 1
         if not is_character or not delimiter.isascii() or delimiter in '"\r\n\0':
             reject("delimiter", delimiter, "be one ASCII character, no quote or newline")
+        self.largest_margin  # noqa: B018 - raises for a rule of another form
         _check_groups(self)
         _check_person(self)
         _check_text_columns(self)
@@ -438,6 +450,16 @@ class Request:
             if any(getattr(each, name) is not None for each in limited)
         ]
         return "clamping" + (f" and rows left out by {_join_words(bounds)}" if bounds else "")
+
+    @property
+    def largest_margin(self) -> float | None:
+        """The largest relative margin that is not suppressed; None without a rule."""
+        if self.suppress is None:
+            return None
+        rule = re.fullmatch(r"\s*margin\s*>\s*([0-9]*\.?[0-9]+)\s*", str(self.suppress))
+        if rule is None or not float(rule[1]):
+            reject("suppress", self.suppress, 'be a rule such as "margin > 0.3"')
+        return float(rule[1])
 
     @property
     def cost_in_words(self) -> str:

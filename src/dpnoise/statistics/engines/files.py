@@ -13,7 +13,12 @@ from typing import Final, TypeVar
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines import csv_files, description, discovery, frames, sources
 from dpnoise.statistics.engines.checking import check_persons
-from dpnoise.statistics.engines.description import STANDARD_INPUT, Files, describe_paths
+from dpnoise.statistics.engines.description import (
+    DATABASES,
+    STANDARD_INPUT,
+    Files,
+    describe_paths,
+)
 from dpnoise.statistics.engines.discovery import PersonCounts
 from dpnoise.statistics.engines.postgres import PostgresTable
 from dpnoise.statistics.engines.sources import INEXACT_NUMBER, RowSource, UnreadableError
@@ -35,6 +40,7 @@ _HIVE_COLUMN: Final = re.compile(rf"{sources.HIVE_COLUMN_IN_ROW} (\d+)")
 _WRONG_LENGTH: Final = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
 # Parts of DuckDB's errors in lower case, with the words of ours.
 _FAILURES: Final = {
+    "lock": "is open in another program. Close it there, or copy it",
     "unterminated quote": "has a quote that is not closed, or text after one",
     "unicode": "is not text in the declared encoding",
     "utf-8": "is not text in the declared encoding",
@@ -50,6 +56,7 @@ _SOURCES: Final[dict[str, type[RowSource]]] = {
     "json": sources.JsonLines,
     "parquet": sources.Parquet,
     "sqlite": SqliteTable,
+    "duckdb": sources.DuckDBTable,
     "postgres": PostgresTable,
 }
 
@@ -143,11 +150,11 @@ def file_format(files: Files) -> str:
     if len(formats) > 1:
         raise ArgumentError(f"All files must have one format, got {' and '.join(sorted(formats))}.")
     kind = formats.pop()
-    if files.table is not None and kind not in {"sqlite", "postgres"}:
+    if files.table is not None and kind not in DATABASES:
         raise ArgumentError(
             f"A table needs a database, and {describe_paths(files.path_texts)} is not one."
         )
-    if files.hive and kind in {"sqlite", "postgres"}:
+    if files.hive and kind in DATABASES:
         raise ArgumentError(
             "hive is about folders of files, and a database has none. Leave it out."
         )
