@@ -94,6 +94,20 @@ def test_the_sensitivity_is_the_largest_over_all_ways_to_have_rows(
                 assert is_smallest_root(bounds.l2(change), squared)
 
 
+def test_the_rest_of_one_person_may_be_in_a_full_group_of_the_other() -> None:
+    """Both persons have 5 + 4 rows with values from -1 to 3, in three groups.
+
+    The worst is (5, 0), (4, 5) and (0, 4): 15^2 + 19^2 + 12^2. It is 688 if both have 5 rows in the
+    same group, 706 if both have 4, and 722 if each has 5 where the other has 4.
+    """
+    bounds = ContributionBounds(2, 5, replace=True, all_groups=3, total=9)
+    change = RowChange.of_number(3, 4)
+    assert bounds.l2(change) == root_up(15**2 + 19**2 + 12**2)
+    assert change.l2_squared(5, 5) + 2 * change.l2_squared(4, 0) == 688
+    assert 2 * change.l2_squared(5, 0) + change.l2_squared(4, 4) == 706
+    assert 2 * change.l2_squared(5, 4) == 722
+
+
 def test_the_changes_of_numbers_and_of_sums_are_those_of_their_norms() -> None:
     """Of 3 rows against 2, a number changes by 3 + 2 * 5 in L1 and in L2, sums by 15 in L1."""
     assert RowChange.of_number(3, 5) == (3, 5, True)

@@ -201,7 +201,7 @@ class InDuckDB:
     def number_of_parts(self, columns: int, row_count: int | None) -> int:
         """Return the number of parts in which to bound the persons of so many columns."""
         if row_count is None:
-            (row_count,) = self.relation.aggregate("count(*)").fetchone()
+            ((row_count,),) = self.relation.aggregate("count(*)").fetchall()
         return 1 + row_count * columns * _ENTRY_BYTES // (_memory() // _MEMORY_DIVISOR)
 
     def part(self, ids: Sequence[str], index: int, parts: int) -> Self:
