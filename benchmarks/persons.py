@@ -2,8 +2,9 @@
 
 Rows of persons are summed in 100 groups. Each person counts in two groups, with three rows in each.
 DuckDB, or with `--spark` a Spark of two workers, sums them in three ways: with dpnoise, which also
-releases the sums; with hand-written SQL, by windows over hashes; and without bounds. Every run is a
-separate process. Contenders take turns, and the best round counts.
+releases the sums; with hand-written SQL, by windows over hashes; and without bounds. `--medians`
+compares medians by group, of rows without persons, with the plain query and with counts of cells by
+hand. Every run is a separate process. Contenders take turns, and the best round counts.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -30,12 +31,27 @@ ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "performance.md"
 # A folder for each engine, with a file for each architecture.
 RESULTS: Final = ROOT / "benchmarks" / "results"
-ROWS_A_PERSON: Final = 100
+# The rows and persons of each row of the table. Many persons need the most memory.
+SIZES: Final[tuple[tuple[int, int], ...]] = (
+    (10**6, 10**4),
+    (10**7, 10**5),
+    (10**8, 10**6),
+    (10**8, 15 * 10**6),
+)
+SIZES_IN_SPARK: Final = SIZES[:2]
 GROUPS: Final = 100
 MAX_GROUPS: Final = 2
 MAX_ROWS: Final = 3
 CLAMPED: Final = "least(greatest(x, 0), 100)"
+GRID: Final = 2.0**-5  # Of medians: 3,201 cells in each group.
 PLAIN: Final = f"SELECT city, count(*), sum({CLAMPED}) FROM visits GROUP BY city"  # noqa: S608
+
+
+PLAIN_MEDIANS: Final = f"SELECT city, median({CLAMPED}) FROM visits GROUP BY city"  # noqa: S608
+MEDIANS_BY_HAND: Final = (
+    f"\nSELECT city, CAST(floor({CLAMPED} / {GRID} + 0.5) AS INTEGER) AS cell, count(*)\n"
+    "FROM visits GROUP BY city, cell\n"
+)
 
 
 def bounding_sql(hash_template: str) -> str:
@@ -59,9 +75,8 @@ BY_HAND: Final = bounding_sql("hash(hash({}))")
 BY_HAND_IN_SPARK: Final = bounding_sql("xxhash64({})")
 
 
-def write_visits(path: Path, rows: int) -> None:
-    """Write invented visits: 100 per person on average, with random groups and values."""
-    persons = max(rows // ROWS_A_PERSON, 1)
+def write_visits(path: Path, rows: int, persons: int) -> None:
+    """Write invented visits with random persons, groups and values."""
     duckdb.sql(
         f"COPY (SELECT floor(random() * {persons})::BIGINT AS id, 'city ' || floor(random() * "  # noqa: S608
         f"{GROUPS})::INTEGER AS city, random() * 120 - 10 AS x FROM range({rows})) "
@@ -119,10 +134,20 @@ def release(source: Any) -> None:
     publish(source, request)
 
 
+def release_medians(source: Any) -> None:
+    """Release the median of each group, of rows without persons."""
+    cities = {"city": tuple(f"city {number}" for number in range(GROUPS))}
+    question = Question(("median",), "x", lower=0, upper=100, grid=GRID, by=("city",))
+    publish(source, Request(1.0, (question,), cities))
+
+
 CONTENDERS: Final[dict[str, Callable[[Path], object]]] = {
     "DuckDB plain": in_duckdb(PLAIN),
     "DuckDB by hand": in_duckdb(BY_HAND),
     "DuckDB dpnoise": lambda path: release(Files(path)),
+    "Medians plain": in_duckdb(PLAIN_MEDIANS),
+    "Medians by hand": in_duckdb(MEDIANS_BY_HAND),
+    "Medians dpnoise": lambda path: release_medians(Files(path)),
     "Spark plain": in_spark(PLAIN),
     "Spark by hand": in_spark(BY_HAND_IN_SPARK),
     "Spark dpnoise": lambda path: release(spark().read.parquet(str(path))),
@@ -163,14 +188,13 @@ class Engine:
         """The titles of the table."""
         return ("rows", "persons", *self.columns)
 
-    def row(self, size: int, best: dict[str, Usage]) -> list[str]:
+    def row(self, rows: int, persons: int, best: dict[str, Usage]) -> list[str]:
         """Return a row of the table."""
         plain, by_hand, ours = (
             best[f"{self.name} {contender}"] for contender in ("plain", "by hand", "dpnoise")
         )
-        persons = max(size // ROWS_A_PERSON, 1)
         cells = figures(plain, by_hand, ours)
-        return [f"{size:,}", f"{persons:,}", *(cells[column] for column in self.columns)]
+        return [f"{rows:,}", f"{persons:,}", *(cells[column] for column in self.columns)]
 
     def table(self, results: dict[str, Any]) -> str:
         """Return the table of one machine."""
@@ -199,6 +223,7 @@ COLUMNS: Final = (
 # Spark's workers are separate processes, of which we know only the wall-clock time.
 NOT_OF_WORKERS: Final = {"of all cores", "by hand, MB", "dpnoise, MB"}
 DUCKDB: Final = Engine("DuckDB", "duckdb", BY_HAND, "persons", COLUMNS)
+MEDIANS: Final = Engine("Medians", "duckdb", MEDIANS_BY_HAND, "medians", COLUMNS)
 SPARK: Final = Engine(
     "Spark",
     "pyspark",
@@ -212,21 +237,21 @@ def run_contender(contender: str, path: Path) -> None:
     """Run one contender, and print its time and memory, without those of the imports."""
     with tempfile.TemporaryDirectory() as folder:
         warm_up = Path(folder) / "few.parquet"
-        write_visits(warm_up, 1_000)
+        write_visits(warm_up, 1_000, 10)
         CONTENDERS[contender](warm_up)
     print(json.dumps(measure_call(lambda: CONTENDERS[contender](path))))
 
 
-def measure_rows(engine: Engine, sizes: list[int], rounds: int) -> list[list[str]]:
+def measure_rows(engine: Engine, sizes: Sequence[tuple[int, int]], rounds: int) -> list[list[str]]:
     """Measure all sizes, and return the rows of the table."""
     rows = []
     contenders = [name for name in CONTENDERS if name.startswith(engine.name)]
     with tempfile.TemporaryDirectory() as folder:
         for size in sizes:
             path = Path(folder) / "visits.parquet"
-            write_visits(path, size)
+            write_visits(path, *size)
             best = best_rounds("benchmarks.persons", contenders, [str(path)], rounds)
-            rows.append(engine.row(size, best))
+            rows.append(engine.row(*size, best))
             print(" | ".join(rows[-1]), flush=True)
     return rows
 
@@ -234,9 +259,10 @@ def measure_rows(engine: Engine, sizes: list[int], rounds: int) -> list[list[str
 def main() -> None:
     """Measure, print and store the table, and write it to the docs."""
     parser = argparse.ArgumentParser(prog="benchmarks.persons", description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="*")
+    parser.add_argument("--rows", type=int, default=10**8, help="only sizes up to this")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each contender")
     parser.add_argument("--spark", action="store_true", help="on Spark, which needs Java 17")
+    parser.add_argument("--medians", action="store_true", help="only print a table of medians")
     parser.add_argument("--keep-pages", action="store_true", help="do not write to the docs")
     parser.add_argument(
         "--only-pages", action="store_true", help="write the docs from the stored results"
@@ -247,17 +273,18 @@ def main() -> None:
         contender, path = arguments.run
         run_contender(contender, Path(path))
         return
-    engine = SPARK if arguments.spark else DUCKDB
+    engine = SPARK if arguments.spark else MEDIANS if arguments.medians else DUCKDB
     if not arguments.only_pages:
         machine = (
             f"{describe_machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
         )
-        sizes = arguments.rows or [10**6, 10**7, *([] if arguments.spark else [10**8])]
+        sizes = SIZES_IN_SPARK if arguments.spark else SIZES
+        sizes = tuple(size for size in sizes if size[0] <= arguments.rows)
         results = {
             "machine": f"{machine}, {engine.package} {version(engine.package)}",
             "rows": measure_rows(engine, sizes, arguments.rounds),
         }
-        if arguments.keep_pages:
+        if arguments.keep_pages or arguments.medians:
             return
         engine.results.mkdir(exist_ok=True)
         results_file = engine.results / f"{platform.machine()}.json"

@@ -123,6 +123,36 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
          "groups": {"city": [f"city {n}" for n in range(300)]}},
         "19,660,800 counts, and at most 16,777,216",
     ),
+    "no rows in all": ({"max_total_rows": 0}, "max_total_rows must be at least 1, got 0"),
+    "more rows in a group than in all": (
+        {"max_total_rows": 2}, "max_rows must be at most max_total_rows=2, got 3",
+    ),
+    "more groups than rows": (
+        {"max_total_rows": 1, "max_rows": None},
+        "max_groups must be at most max_total_rows=1, got 2",
+    ),
+    "a total without use": (
+        {"publish": (Question(["sum"], "x", 0, 1, by=("city",), per_person="sum"),),
+         "max_rows": None, "max_total_rows": 3},
+        "Nothing uses max_total_rows: all questions",
+    ),
+    "a total for the groups of values of persons": (
+        {"publish": (COUNT, Question(["sum"], "x", 0, 1, by=("city",), per_person="sum")),
+         "max_groups": None, "max_total_rows": 3},
+        "max_groups is missing",
+    ),
+    "more groups of a question than it has": (
+        {"publish": (COUNT, Question(["count"], max_groups=2))}, "max_groups must be at most 1",
+    ),
+    "bounds of a question without a person": (
+        {"publish": (replace(COUNT, max_total_rows=3),), "person": None, "max_groups": None,
+         "max_rows": None},
+        "max_total_rows needs person",
+    ),
+    "a question without bounds": (
+        {"publish": (COUNT, replace(COUNT, max_rows=3)), "max_rows": None},
+        "max_rows is missing: how many rows .* max_total_rows=6",
+    ),
     "an error too small": (
         {"publish": (replace(COUNT, error=5.0),)}, "more than the 1 of the request",
     ),
@@ -147,6 +177,9 @@ def test_contradictions_are_refused_before_anything_is_spent(
         (lambda: Question(["sum"], "x", 0, 1e300, per_person="sum"), r"between 2\^-960 and 2\^960"),
         (lambda: Question(["mean"], "x", 0, 1, error=1.0), "error of a mean depends on the data"),
         (lambda: Question(["count"], weight=0.0), "weight must be greater than 0, got 0.0"),
+        (lambda: Question(["sum"], "x", 0, 1, per_person="sum", max_rows=2), "Nothing uses max_r"),
+        (lambda: Question(["count"], max_rows=3, max_total_rows=2), "at most max_total_rows=2"),
+        (lambda: Question(["count"], max_groups=0), "max_groups must be at least 1, got 0"),
         (lambda: Request(1.0, [Question(["sum"], "x", 0, 1, per_person="sum")]), "person is"),
         (lambda: Request(1.0, [COUNT], CITIES, max_rows=3), "max_rows needs person"),
         (lambda: Request(1.0, [COUNT], CITIES, without_id="own"), "person is missing"),
@@ -173,6 +206,11 @@ def test_questions_that_contradict_themselves_are_refused(make: Any, words: str)
         {"epsilon": None, "rho": 0.3},
         {"groups": {"city": "discover"}, "delta": 1e-6},
         {"groups": {"city": "discover"}, "delta": 1e-6, "mechanism": "gaussian"},
+        {"max_total_rows": 4},
+        {"max_total_rows": 4, "max_rows": None, "max_groups": None, "neighbours": "replace"},
+        {"max_total_rows": 4, "mechanism": "gaussian", "delta": 1e-6},
+        {"max_total_rows": 4, "epsilon": None, "rho": 0.3},
+        {"max_total_rows": 4, "groups": {"city": "discover"}, "delta": 1e-6},
     ],
 )
 def test_all_parts_together_are_within_the_budget(budget: dict[str, Any]) -> None:
@@ -227,6 +265,129 @@ def test_a_wanted_error_costs_what_it_costs() -> None:
     assert request.cost().epsilon == Fraction(query.losses[0].amount)
     gaussian = replace(request, mechanism="gaussian", delta=1e-6)
     assert count_of(gaussian).error(0.95) == 50
+
+
+# Bounds on all rows, and bounds of one question ---------------------------------------------------
+
+
+def bounds_of(request: Request) -> list[tuple[int, int, int | None]]:
+    """Return max_groups, max_rows and max_total_rows of the units of all plans."""
+    units = [plan.unit for plan in request.plans().values()]
+    return [(unit.max_groups, unit.max_rows, unit.max_total_rows) for unit in units if unit]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"max_groups": None, "max_rows": None}, (4, 4, 4)),
+        ({"max_groups": None}, (4, 3, 4)),
+        ({"max_rows": None}, (2, 4, 4)),
+        ({}, (2, 3, 4)),
+        ({"max_groups": None, "max_rows": None, "max_total_rows": 9}, (5, 9, 9)),
+        ({"max_groups": None, "max_rows": None, "max_total_rows": 2**30,
+          "groups": {"city": range(2**16 + 1)}}, (2**16, 2**30, 2**30)),
+    ],
+)  # fmt: skip
+def test_with_a_bound_on_all_rows_the_other_bounds_are_optional(
+    given: dict[str, Any], expected: tuple[int, int, int]
+) -> None:
+    request = person_request(**{"max_total_rows": 4, **given})
+    assert bounds_of(request) == [expected]
+
+
+def test_a_bound_on_all_rows_needs_less_noise() -> None:
+    """Of 2 groups with 3 rows, 4 rows count: L1 is 4, and L2 the root of 3^2 + 1."""
+    request = person_request(max_total_rows=4)
+    assert count_of(request).mechanism.sensitivity == 4
+    gaussian = replace(request, mechanism="gaussian", delta=1e-6)
+    assert math.isclose(count_of(gaussian).mechanism.sensitivity, math.sqrt(10))
+
+
+def test_each_question_may_have_its_own_bounds() -> None:
+    """Patients count once, stays three times; hospitals in two groups, regions in one."""
+    groups = {"hospital": tuple("abcdef"), "region": ("n", "s")}
+    patients = Question(["count"], max_rows=1)
+    stays = Question(["count"], by=("hospital",))
+    regions = Question(["count"], by=("region",), max_groups=1, max_total_rows=2)
+    costs = Question(["sum"], "x", 0, 1, by=("hospital",), per_person="sum", max_groups=4)
+    request = person_request(patients, stays, regions, costs, groups=groups)
+    assert bounds_of(request) == [(1, 1, None), (2, 3, None), (1, 2, 2), (4, 1, None)]
+    sensitivities = [query.noise.mechanism.sensitivity for _, query in request.prepare()]  # type: ignore[union-attr]
+    assert sensitivities[:3] == [1, 6, 2]
+    # Statistics with the same bounds share a plan, others do not.
+    same, other = replace(stays, max_rows=3), replace(stays, max_rows=2)
+    plans = person_request(stays, same, other, groups=groups).plans()
+    assert len(plans) == 2
+
+
+def test_bounds_of_a_question_and_of_the_request_are_combined() -> None:
+    """The total of one limits the rows and groups of the other."""
+    assert bounds_of(person_request(replace(COUNT, max_total_rows=1))) == [(1, 1, 1)]
+    assert bounds_of(person_request(replace(COUNT, max_rows=5), max_total_rows=4)) == [(2, 4, 4)]
+
+
+def test_published_numbers_have_the_bounds_of_their_questions() -> None:
+    """One person has 4 rows in each of 5 cities; at epsilon 10^6 there is no noise to speak of."""
+    frame = pl.DataFrame({"who": [1] * 20, "city": [*CITIES["city"]] * 4})
+    questions = [
+        Question(["count"], max_rows=1), Question(["count"], max_rows=9),
+        replace(COUNT, max_groups=3, max_rows=2), replace(COUNT, max_total_rows=7, max_groups=5),
+    ]  # fmt: skip
+    request = person_request(*questions, epsilon=1e6, max_groups=None, max_rows=None)
+    values = [row["value"] for row in publish(frame, request).rows()]
+    assert values[:2] == [1, 9]
+    assert sorted(values[2:7]) == [0, 0, 2, 2, 2]
+    assert (sum(values[7:]), max(values[7:])) == (7, 4)  # Equal rows have equal hashes.
+
+
+def test_groups_are_discovered_with_the_largest_bound_of_the_questions_about_them() -> None:
+    groups = {"city": "discover", "day": "discover"}
+    city, day = replace(COUNT, max_groups=4), Question(["count"], by=("day",), max_total_rows=3)
+    request = person_request(COUNT, city, day, groups=groups, delta=1e-6)
+    units = {discovery.column: discovery.unit for discovery in request.discoveries()}
+    assert [units[name].max_groups for name in ("city", "day")] == [4, 2]  # type: ignore[union-attr]
+    total = person_request(COUNT, max_groups=None, max_rows=None, max_total_rows=3,
+                           groups={"city": "discover"}, delta=1e-6)  # fmt: skip
+    (discovery,) = total.discoveries()
+    assert discovery.unit is not None
+    assert discovery.unit.max_groups == 3
+    assert len(discovery.losses) == 3  # A person changes this many groups.
+    replaced = replace(total, neighbours="replace", mechanism="laplace")
+    assert len(replaced.discoveries()[0].losses) == 6
+
+
+def test_quantiles_cost_all_rows_of_a_person_together() -> None:
+    """Four rows in all share epsilon, or eight if another person replaces the first."""
+    median = Question(["median"], "x", 0, 10, by=("city",))
+    for neighbours, rows in (("add-remove", 4), ("replace", 8)):
+        request = person_request(median, max_total_rows=4, neighbours=neighbours)
+        ((_, query),) = request.prepare()
+        assert query.epsilon_of_row == 1 / rows  # type: ignore[union-attr]
+        assert request.cost().epsilon == 1
+
+
+def test_bounds_are_said_in_words() -> None:
+    request = person_request(max_total_rows=4)
+    unit = "one person (who), at most "
+    assert request.privacy_unit == unit + "2 groups, 3 rows in each and 4 rows in all groups"
+    assert "by max_groups, max_rows and max_total_rows" in request.uncounted
+    total = replace(request, max_groups=None, max_rows=None)
+    assert total.privacy_unit == unit + "4 rows in all groups"
+    assert replace(request, max_groups=None).privacy_unit == (
+        unit + "3 rows in each group and 4 rows in all groups"
+    )
+    ungrouped = person_request(
+        Question(["count"]), max_groups=None, max_rows=None, max_total_rows=1
+    )
+    assert ungrouped.privacy_unit == unit + "1 row"
+    own = person_request(COUNT, Question(["count"], max_rows=1))
+    assert own.privacy_unit == (unit + "2 groups and 3 rows in each; count of rows, at most 1 row")
+    only = person_request(replace(COUNT, max_total_rows=5), max_groups=None, max_rows=None)
+    assert (
+        only.privacy_unit
+        == "one person (who); count of rows, by city, at most 5 rows in all groups"
+    )
+    assert only.uncounted == "clamping and rows left out by max_total_rows"
 
 
 # Discovered groups --------------------------------------------------------------------------------
@@ -413,6 +574,28 @@ def test_a_signed_request_may_be_about_persons(tmp_path: Path) -> None:
     assert request.privacy_unit == "one person (ward, who), at most 2 groups and 3 rows in each"
     assert request.neighbours_in_words == "one person in another's place"
     assert request.cost_in_words == "rho 0.5"
+
+
+def test_a_file_may_bound_all_rows_and_single_questions(tmp_path: Path) -> None:
+    path = tmp_path / "request.toml"
+    path.write_text(
+        'epsilon = 1.0\nperson = "who"\nmax_total_rows = 4\n[groups]\ncity = ["cork", "dublin"]\n'
+        '[[publish]]\nstatistics = ["count"]\nby = ["city"]\n'
+        '[[publish]]\nstatistics = ["count"]\nmax_rows = 1\n'
+    )
+    assert bounds_of(load_request(path).request) == [(2, 4, 4), (1, 1, 4)]
+
+
+def test_the_command_line_bounds_all_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "visits.csv"
+    visits().write_csv(path)
+    command = ["release", str(path), "--person", "who", "--max-total-rows", "4", "--json"]
+    assert cli.main([*command, "--group-by", "city=cork,dublin"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["privacy_unit"] == "one person (who), at most 4 rows in all groups"
+    assert {release["scale"] for release in record["releases"]} == {4.0}
 
 
 def test_the_record_says_what_was_protected_and_spent() -> None:

@@ -31,7 +31,7 @@ from dpnoise.statistics import (
     queries,
     selections,
 )
-from dpnoise.statistics.bounds import ONE_ROW, Bounds, ContributionBounds, PersonChange, root_up
+from dpnoise.statistics.bounds import ONE_ROW, Bounds, ContributionBounds, RowChange, root_up
 from dpnoise.statistics.budget_split import Budget, Item, price_items
 from dpnoise.statistics.composition import GAUSSIAN, PURE, Cost, DeltaCurve, Loss, compose, float_up
 from dpnoise.statistics.engines.checking import check_plan
@@ -50,50 +50,146 @@ def is_smallest_root(root: float, squared: int) -> bool:
 # All groups of one person together ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("groups", [1, 2, 3, 5])
-@pytest.mark.parametrize("other_groups", [0, 1, 2, 9])
-@pytest.mark.parametrize(
-    "change", [PersonChange.of_number(3, 5), PersonChange.of_number(3, 3), PersonChange.of_sums(3)]
-)
-def test_the_sensitivity_is_the_largest_over_all_ways_to_share_groups(
-    groups: int, other_groups: int, change: PersonChange
+def contributions(groups: int, rows: int, total: int, all_groups: int) -> list[tuple[int, ...]]:
+    """Return how many rows of one person may count in each group, in all ways."""
+    return [
+        counts
+        for counts in product(range(rows + 1), repeat=all_groups)
+        if sum(counts) <= total and sum(map(bool, counts)) <= groups
+    ]
+
+
+@pytest.mark.parametrize(("groups", "all_groups"), [(1, 1), (1, 3), (2, 2), (2, 3), (3, 3), (3, 4)])
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("lowest", [0, -1, -2, -3])
+def test_the_sensitivity_is_the_largest_over_all_ways_to_have_rows(
+    groups: int, all_groups: int, rows: int, lowest: int
 ) -> None:
-    """Two persons are in `groups` groups each, of `groups + other_groups`, and may share some."""
-    total = groups + other_groups
-    shared = [both for both in range(groups + 1) if 2 * groups - both <= total]
-    contribution = ContributionBounds(groups, 2, replace=True, all_groups=total)
-    unshared = [2 * (groups - both) for both in shared]
-    in_l1 = max(
-        j * change.swapped + n * change.added for j, n in zip(shared, unshared, strict=True)
-    )
-    in_l2 = max(
-        j * change.swapped_squared + n * change.added**2
-        for j, n in zip(shared, unshared, strict=True)
-    )
-    assert contribution.l1(change) == in_l1
-    assert is_smallest_root(contribution.l2(change), in_l2)
-    added = ContributionBounds(groups, 2, all_groups=total)
-    assert added.l1(change) == groups * change.added
-    assert is_smallest_root(added.l2(change), groups * change.added**2)
+    """A row has a value from `lowest` to 3, or adds 3 to one of several sums.
+
+    The r rows of one person and the s rows of another change a sum by at most 3 r - lowest s. They
+    change two sums by (3 r, 3 s).
+    """
+
+    def changes(change: RowChange, one: int, other: int) -> tuple[int, int]:
+        if not change.is_number:
+            return 3 * (one + other), 9 * (one**2 + other**2)
+        number = max(3 * one - lowest * other, 3 * other - lowest * one)
+        return number, number**2
+
+    for total in range(1, groups * rows + 2):
+        ways = contributions(groups, rows, total, all_groups)
+        limit = total if total <= groups * rows else None
+        added = ContributionBounds(groups, rows, all_groups=all_groups, total=limit)
+        replaced = replace(added, replace=True)
+        for change in (RowChange.of_number(3, 3 - lowest), RowChange.of_sums(3)):
+            alone = [[changes(change, each, 0) for each in way] for way in ways]
+            pairs = [
+                [changes(change, *both) for both in zip(*way, strict=True)]
+                for way in product(ways, repeat=2)
+            ]
+            for bounds, worlds in ((added, alone), (replaced, pairs)):
+                assert bounds.l1(change) == max(sum(l1 for l1, _ in world) for world in worlds)
+                squared = max(sum(l2 for _, l2 in world) for world in worlds)
+                assert is_smallest_root(bounds.l2(change), squared)
 
 
-def test_the_moves_of_numbers_and_of_parts_are_those_of_their_norms() -> None:
-    """A number changes by 5, its square by 25. Parts of 3 are replaced: 6 in L1, 18 squared."""
-    assert PersonChange.of_number(3, 5) == (3, 5, 25)
-    assert PersonChange.of_sums(3) == (3, 6, 18)
+def test_the_rest_of_one_person_may_be_in_a_full_group_of_the_other() -> None:
+    """Both persons have 5 + 4 rows with values from -1 to 3, in three groups.
+
+    The worst is (5, 0), (4, 5) and (0, 4): 15^2 + 19^2 + 12^2. It is 688 if both have 5 rows in the
+    same group, 706 if both have 4, and 722 if each has 5 where the other has 4.
+    """
+    bounds = ContributionBounds(2, 5, replace=True, all_groups=3, total=9)
+    change = RowChange.of_number(3, 4)
+    assert bounds.l2(change) == root_up(15**2 + 19**2 + 12**2)
+    assert change.l2_squared(5, 5) + 2 * change.l2_squared(4, 0) == 688
+    assert 2 * change.l2_squared(5, 0) + change.l2_squared(4, 4) == 706
+    assert 2 * change.l2_squared(5, 4) == 722
+
+
+def test_the_changes_of_numbers_and_of_sums_are_those_of_their_norms() -> None:
+    """Of 3 rows against 2, a number changes by 3 + 2 * 5 in L1 and in L2, sums by 15 in L1."""
+    assert RowChange.of_number(3, 5) == (3, 5, True)
+    assert RowChange.of_sums(3) == (3, 6, False)
+    for rows in ((3, 2), (2, 3)):
+        assert RowChange.of_number(3, 5).l1(*rows) == 13
+        assert RowChange.of_number(3, 5).l2_squared(*rows) == 169
+        assert RowChange.of_sums(3).l1(*rows) == 15
+        assert RowChange.of_sums(3).l2_squared(*rows) == 9 * (4 + 9)
+
+
+@pytest.mark.parametrize("persons", [1, 2])
+@pytest.mark.parametrize("groups", [1, 2, 3, 4])
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_the_losses_of_selections_cover_every_way_to_have_rows(
+    persons: int, groups: int, rows: int
+) -> None:
+    """Each group costs its rows. Groups are put into as few losses of `rows` rows as possible."""
+    for total in range(1, groups * rows + 1):
+        bounds = ContributionBounds(groups, rows, persons == 2, 2 * groups, total)
+        capacity = Fraction(1) / Fraction(bounds.row_epsilon(1.0))
+        assert math.floor(capacity) == persons * min(rows, total)
+        ways = contributions(groups, rows, total, groups)
+        totals = {
+            tuple(sorted(map(sum, zip(*way, strict=True)))) for way in product(ways, repeat=persons)
+        }
+        if persons == 2:  # Two persons without a common group.
+            totals |= {tuple(sorted((*one, *other))) for one, other in product(ways, repeat=2)}
+        needed = max(fewest_bins(way, math.floor(capacity)) for way in totals)
+        assert needed <= bounds.selections <= groups
+        pure = replace(bounds, is_pure=True)
+        assert pure.selections == 1
+        epsilon_of_row = Fraction(pure.row_epsilon(1.0))
+        assert epsilon_of_row * persons * total <= 1 < epsilon_of_row * (persons * total + 1)
+    assert ContributionBounds(groups, rows, persons == 2, 9, is_pure=True).selections == groups
+
+
+def fewest_bins(sizes: tuple[int, ...], capacity: int) -> int:
+    """Return the smallest number of bins of a capacity that hold these sizes."""
+    ways: set[tuple[int, ...]] = {()}
+    for size in sorted(sizes, reverse=True):
+        if size:
+            after = {tuple(sorted((*bins, size))) for bins in ways}
+            for bins in ways:
+                for index, filled in enumerate(bins):
+                    if filled + size <= capacity:
+                        after.add(tuple(sorted((*bins[:index], filled + size, *bins[index + 1 :]))))
+            ways = after
+    return min(map(len, ways))
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "rows", "total", "losses"),
+    [
+        ("add-remove", 3, 3, 1),
+        ("add-remove", 3, 6, 3),  # Three groups of 2 rows do not fit into two losses of 3.
+        ("add-remove", 1, 5, 5),
+        ("add-remove", 2, 7, 4),
+        ("add-remove", 9, 4, 1),
+        ("replace", 2, 2, 1),
+        ("replace", 3, 6, 3),
+        ("replace", 1, 5, 6),
+    ],
+)
+def test_a_bound_on_all_rows_needs_fewer_losses_than_groups(
+    neighbours: str, rows: int, total: int, losses: int
+) -> None:
+    replaced = neighbours == "replace"
+    assert ContributionBounds(20, rows, replaced, 99, total).selections == losses
+    assert ContributionBounds(2, rows, replaced, 99, total).selections == min(losses, 2)
+    assert ContributionBounds(20, rows, replaced, 99).selections == 20
 
 
 def test_sensitivities_that_are_no_floats_are_rounded_up() -> None:
-    assert ContributionBounds().l1(PersonChange.of_number(ODD, ODD)) == 2**53 + 2
+    assert ContributionBounds().l1(RowChange.of_number(ODD, ODD)) == 2**53 + 2
     replaced = ContributionBounds(replace=True)
-    assert replaced.l1(PersonChange.of_number(ODD, ODD)) == 2**53 + 2
+    assert replaced.l1(RowChange.of_number(ODD, ODD)) == 2**53 + 2
     for contribution in (ContributionBounds(), replaced):
         for change in (ODD, 10**20 + 1):
+            assert is_smallest_root(contribution.l2(RowChange.of_number(change, change)), change**2)
             assert is_smallest_root(
-                contribution.l2(PersonChange.of_number(change, change)), change**2
-            )
-            assert is_smallest_root(
-                ContributionBounds(groups=3).l2(PersonChange.of_number(change, change)),
+                ContributionBounds(groups=3).l2(RowChange.of_number(change, change)),
                 3 * change**2,
             )
 
@@ -157,7 +253,7 @@ def test_a_person_moves_means_by_rows_times_the_width_and_variances_by_its_squar
     mean = queries.Mean("x", 2, 9, 1.0, grid=0.5, contribution=contribution)
     variance = queries.Variance("x", 2, 9, 1.0, grid=0.5, contribution=contribution)
     assert mean.mechanism.sensitivity == rows * 14
-    assert variance.mechanism.sensitivity == rows * 196 == variance.sensitivity
+    assert variance.mechanism.sensitivity == rows * 196
     assert (mean.ask.squares, variance.ask.squares) == (False, True)
 
 
@@ -247,8 +343,7 @@ def test_one_person_moves_the_rounded_sums_of_a_variance_by_three_more_than_the_
     moved = sum(new - old for old, new in zip(without, with_person, strict=True))
     quotient = rows * WIDTH**2 // UNIT
     assert moved == quotient + 3
-    assert moved <= query.sensitivity
-    assert query.mechanism.sensitivity == query.sensitivity == quotient + 4  # As docs/persons.md.
+    assert moved <= query.mechanism.sensitivity == rows * (WIDTH**2 // UNIT + 4)
 
 
 def test_no_row_moves_the_rounded_sums_of_a_variance_by_more() -> None:
@@ -256,14 +351,14 @@ def test_no_row_moves_the_rounded_sums_of_a_variance_by_more() -> None:
     a = np.arange(WIDTH + 1)
     b = WIDTH - a
     up = sum(-(-part // UNIT) for part in (b * b, 2 * a * b, a * a))
-    assert int(np.max(up)) == WIDTH**2 // UNIT + 3 <= variance_of(1).sensitivity
+    assert int(np.max(up)) == WIDTH**2 // UNIT + 3 <= variance_of(1).mechanism.sensitivity
 
 
 def test_the_sums_of_a_variance_are_not_rounded_below_32_bits() -> None:
     """The width 65,535 has a square of 32 bits, 65,536 one of 33: only that is rounded."""
     for width, sensitivity in ((65_535, 65_535**2), (65_536, 2**31 + 4)):
         query = queries.Variance("x", 0, width, 1.0, grid=1.0)
-        assert query.sensitivity == sensitivity
+        assert query.mechanism.sensitivity == sensitivity
         shift = 0 if width == 65_535 else 1
         parts = [int(part) for part in query.sums_of(1, 1, 1)]
         assert parts == [(width - 1) ** 2 >> shift, 2 * (width - 1) >> shift, 1 >> shift]
@@ -639,7 +734,7 @@ def test_counts_histograms_and_sums_have_the_sensitivities_of_the_proofs(
 
 def test_a_loss_gets_its_kind_of_noise_with_the_scale_of_its_kind() -> None:
     """Sensitivity 3: Laplace noise at epsilon 1/2 has scale 6, Gaussian at rho 1/2 scale 3."""
-    change = PersonChange.of_number(3, 3)
+    change = RowChange.of_number(3, 3)
     pure, gaussian = Loss(PURE, 0.5), Loss(GAUSSIAN, 0.5)
     laplace = WholeNoise.of(pure, ONE_ROW, change).mechanism
     discrete = WholeNoise.of(pure, ONE_ROW, change, counts=True, lower=0).mechanism
@@ -1329,7 +1424,7 @@ def test_an_error_that_is_wanted_is_positive_and_finite(error: float) -> None:
 
 def make_count(loss: Loss) -> WholeNoise:
     """Return the noise of a count of rows."""
-    return WholeNoise.of(loss, ONE_ROW, PersonChange.of_number(1, 1), counts=True)
+    return WholeNoise.of(loss, ONE_ROW, RowChange.of_number(1, 1), counts=True)
 
 
 COUNT = Item(make_count, None)

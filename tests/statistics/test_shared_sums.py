@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from dpnoise.statistics import Question, Request, publish
-from dpnoise.statistics.bounds import ONE_ROW, ContributionBounds, PersonChange
+from dpnoise.statistics.bounds import ONE_ROW, ContributionBounds, RowChange
 from dpnoise.statistics.composition import Loss
 from dpnoise.statistics.queries import Mean, Variance
 from dpnoise.statistics.results import WholeNoise
@@ -155,7 +155,7 @@ def test_margins_of_a_variance_hold_and_are_not_much_too_wide(
 
 def test_the_sum_of_the_sizes_of_three_noises_is_within_its_bound() -> None:
     for loss in (Loss("pure", 1.0), Loss("gaussian", 0.5)):
-        noise = WholeNoise.of(loss, ONE_ROW, PersonChange.of_number(1000, 1000))
+        noise = WholeNoise.of(loss, ONE_ROW, RowChange.of_number(1000, 1000))
         drawn = np.abs(noise.release(np.zeros((DRAWS, 3), dtype=np.int64), None)).sum(axis=1)
         beyond = int(np.sum(drawn > noise.error_of_three(0.9)))
         assert beyond <= 0.1 * DRAWS + 5 * math.sqrt(DRAWS * 0.1 * 0.9)
@@ -164,7 +164,7 @@ def test_the_sum_of_the_sizes_of_three_noises_is_within_its_bound() -> None:
 
 
 def test_the_law_of_a_weighted_sum_of_noise() -> None:
-    laplace = WholeNoise.of(Loss("pure", 1.0), ONE_ROW, PersonChange.of_number(1000, 1000))
+    laplace = WholeNoise.of(Loss("pure", 1.0), ONE_ROW, RowChange.of_number(1000, 1000))
     scale = laplace.mechanism.scale
     assert laplace.weighted_error([2.0, 0.0], 0.95) == pytest.approx(2 * scale * math.log(20) + 1)
     # Of two Laplace variates the sum exceeds t with probability (1 + t/2) exp(-t).
@@ -173,7 +173,7 @@ def test_the_law_of_a_weighted_sum_of_noise() -> None:
     # Of three, with probability (1 + 5t/8 + t^2/8) exp(-t).
     t = (laplace.weighted_error([1.0, 1.0, 1.0], 0.999) - 1.5) / scale
     assert 0.0009 < (1 + 5 * t / 8 + t * t / 8) * math.exp(-t) <= 0.001
-    gaussian = WholeNoise.of(Loss("gaussian", 0.5), ONE_ROW, PersonChange.of_number(1000, 1000))
+    gaussian = WholeNoise.of(Loss("gaussian", 0.5), ONE_ROW, RowChange.of_number(1000, 1000))
     single = gaussian.mechanism.error(0.95)
     assert gaussian.weighted_error([3.0, 4.0], 0.95) == pytest.approx(5 * single + 3.5)
 

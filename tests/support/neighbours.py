@@ -282,6 +282,7 @@ class PreparedRequest:
     def __init__(self, request: Request) -> None:
         self.plans = request.plans()
         self.queries = request.prepare()
+        self.plan_key = request.plan_key
 
 
 @cache
@@ -290,24 +291,28 @@ def requests(
     neighbours: str,
     max_groups: int | None,
     max_rows: int | None,
+    total: int | None = None,
     text_columns: tuple[str, ...] = (),
 ) -> list[PreparedRequest]:
     """Return requests of all statistics, with Laplace and with Gaussian noise.
 
-    Nothing is grouped without max_groups; without max_rows each person has one sum or mean.
+    Nothing is grouped without max_groups. Without max_rows and a bound on all rows, each person has
+    one sum or mean. With a bound on all rows, one question has other bounds.
     """
     by = () if max_groups is None else ("city",)
     requests_of_both = []
-    for per_person in ("sum", "mean") if max_rows is None else (None,):
+    for per_person in ("sum", "mean") if max_rows is total is None else (None,):
         question = Question(
             tuple(ASKED.values()), "x", LOWER, UPPER, 0.25, (-2.0, 0.0, 3.0), by, per_person
         )  # fmt: skip
         # The question shares the noisy sums of a variance, which contain these two.
-        separate = (replace(question, statistics=(name,)) for name in ("count", "mean"))
+        separate = [replace(question, statistics=(name,)) for name in ("count", "mean")]
+        if total is not None:
+            separate.append(replace(question, max_rows=2, max_total_rows=2))
         laplace = Request(
             1.0, (question, *separate), {"city": keys} if by else {}, missing="drop", person="who",
             max_groups=max_groups, max_rows=max_rows, neighbours=neighbours, without_id="own",
-            text_columns=text_columns,
+            text_columns=text_columns, max_total_rows=total,
         )  # fmt: skip
         requests_of_both += [laplace, replace(laplace, mechanism="gaussian", delta=1e-6)]
     return [PreparedRequest(request) for request in requests_of_both]
@@ -405,7 +410,7 @@ def check_neighbours(
     for request in prepared_requests:
         for question, query in request.queries:
             assert not isinstance(query, FROM_DISCOVERY)  # All groups are declared.
-            grouping_key = question.plan_key
+            grouping_key = request.plan_key(question)
             index = request.plans[grouping_key].asks.index(query.ask)
             pair = (
                 of_world[grouping_key].answers[index] for of_world in (answers, neighbour_answers)
@@ -431,7 +436,11 @@ def distance(counts: Mapping[str, int], neighbour_counts: Mapping[str, int]) -> 
 
 # Many pairs ---------------------------------------------------------------------------------------
 
-BOUNDS = [(1, 1), (2, 3), (None, 1), (2, None), (None, 4)]
+# max_groups, max_rows and max_total_rows.
+BOUNDS = [
+    *((1, 1), (2, 3), (None, 1), (2, None), (None, 4)),
+    *((2, 3, 4), (3, None, 3), (None, None, 3)),
+]
 
 
 @dataclass(frozen=True)

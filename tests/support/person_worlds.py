@@ -61,14 +61,17 @@ IDS = {
 
 
 @cache
-def requests(neighbours: str, max_groups: int | None, max_rows: int | None) -> list[Request]:
+def requests(
+    neighbours: str, max_groups: int | None, max_rows: int | None, total: int | None = None
+) -> list[Request]:
     """Return requests of all statistics, with Laplace and with Gaussian noise.
 
-    Nothing is grouped without max_groups; without max_rows each person has one value.
+    Nothing is grouped without max_groups. Without max_rows and a bound on all rows, each person has
+    one value. With a bound on all rows, one question has other bounds.
     """
     by = () if max_groups is None else ("city",)
     pairs = []
-    for per_person in ("sum", "mean") if max_rows is None else (None,):
+    for per_person in ("sum", "mean") if max_rows is total is None else (None,):
         question = Question(
             tuple(ASKED.values()), "x", LOWER, UPPER, 0.25, (-2.0, 0.0, 3.0), by, per_person
         )  # fmt: skip
@@ -76,10 +79,13 @@ def requests(neighbours: str, max_groups: int | None, max_rows: int | None) -> l
         questions = [question, *(replace(question, statistics=(x,)) for x in ("count", "mean"))]
         if not per_person:
             questions.append(Question(("count",), by=by))
+        if total is not None:
+            questions.append(replace(question, statistics=("sum", "median"), max_total_rows=1))
+            questions.append(replace(question, statistics=("mean",), max_rows=2, max_total_rows=7))
         laplace = Request(
             1.0, questions, {"city": GROUPS} if by else {},
             missing="drop", person="who", max_groups=max_groups, max_rows=max_rows,
-            neighbours=neighbours, without_id="own",
+            neighbours=neighbours, without_id="own", max_total_rows=total,
         )  # fmt: skip
         pairs += [laplace, replace(laplace, mechanism="gaussian", delta=1e-6)]
     return pairs
@@ -196,15 +202,15 @@ def _score_difference(
 
 def check_neighbours(requests_of_both: Sequence[Request], frame: Any, neighbour: Any) -> None:
     """Fail if a statistic of equal requests differs by more than its declared sensitivity."""
-    prepared = [(request.plans(), request.prepare()) for request in requests_of_both]
-    for grouping_key, plan in prepared[0][0].items():
+    prepared = [(request, request.plans(), request.prepare()) for request in requests_of_both]
+    for grouping_key, plan in prepared[0][1].items():
         answer, neighbour_answer = tally(frame, plan), tally(neighbour, plan)
-        for plans, queries in prepared:
+        for request, plans, queries in prepared:
             assert plans[grouping_key] == plan
             for question, query in queries:
                 if isinstance(query, FROM_DISCOVERY):
                     continue
-                if question.plan_key == grouping_key:
+                if request.plan_key(question) == grouping_key:
                     index = plan.asks.index(query.ask)
                     pair = (answer.answers[index], neighbour_answer.answers[index])
                     check_sensitivity(payer_of(query), *pair)

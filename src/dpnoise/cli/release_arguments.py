@@ -235,6 +235,7 @@ _PEOPLE: Final = (
     ),
     Option("--max-groups", int, "the most groups in which one person counts"),
     Option("--max-rows", int, "the most rows of one person that count in each group"),
+    Option("--max-total-rows", int, "the most rows of one person that count in all groups"),
     Option(
         "--per-person",
         OWN,

@@ -1,11 +1,12 @@
 """Declared bounds: of a value, in whole grids, and of the contribution of one person.
 
 The grid and the sensitivities come from these bounds, never from the data. A person is in at most k
-groups, with at most m rows in each: docs/persons.md has the proofs. If rows have no persons, the
-privacy unit is one row: k = m = 1.
+groups, with at most m rows in each and t in all: docs/persons.md has the proofs. If rows have no
+persons, the privacy unit is one row: k = m = 1.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, NamedTuple
@@ -134,31 +135,41 @@ def _power(at_least: float, grid: float | None) -> float:
     return 2.0 ** math.ceil(math.log2(max(at_least, _SMALLEST)))
 
 
-class PersonChange(NamedTuple):
-    """The change that one person can cause in one group, as integers.
+class RowChange(NamedTuple):
+    """The change that one row can cause in its group, as integers.
 
-    If the person is added or removed, the change is at most `added` in L1, and so in L2. If another
-    person replaces them in the same group, it is at most `swapped` in L1, and at most the root of
-    `swapped_squared` in L2.
+    The r rows of a person change a group by at most `added * r`, in L1 and so in L2. If s rows of
+    another person replace them there, each pair of rows changes it by at most `swapped` in L1.
     """
 
     added: int
     swapped: int
-    swapped_squared: int
+    is_number: bool  # Whether the change is in one number, so that L2 is L1; else in several sums.
 
     @classmethod
-    def of_number(cls, added: int, swapped: int) -> "PersonChange":
+    def of_number(cls, added: int, swapped: int) -> "RowChange":
         """Return the change of a single number."""
-        return cls(added, swapped, swapped * swapped)
+        return cls(added, swapped, is_number=True)
 
     @classmethod
-    def of_sums(cls, added: int) -> "PersonChange":
-        """Return the change of several sums that no person can lower.
+    def of_sums(cls, added: int) -> "RowChange":
+        """Return the change of several sums that no row can lower.
 
         If one person replaces another, their contributions add up. Vectors a and b without negative
         numbers have |a - b|^2 <= |a|^2 + |b|^2.
         """
-        return cls(added, 2 * added, 2 * added * added)
+        return cls(added, 2 * added, is_number=False)
+
+    def l1(self, rows: int, replacing: int) -> int:
+        """Return the largest change in L1 if so many rows of another person replace `rows`."""
+        fewer, more = sorted((rows, replacing))
+        return self.added * (more - fewer) + self.swapped * fewer
+
+    def l2_squared(self, rows: int, replacing: int) -> int:
+        """Return the square of the largest change in L2."""
+        if self.is_number:
+            return self.l1(rows, replacing) ** 2
+        return self.added**2 * (rows**2 + replacing**2)
 
 
 @dataclass(frozen=True)
@@ -168,47 +179,87 @@ class ContributionBounds:
     Examples
     --------
     >>> visits = ContributionBounds(groups=4, rows=3, all_groups=20)
-    >>> visits.l1(PersonChange.of_number(3, 3)), visits.l2(PersonChange.of_number(3, 3))
+    >>> visits.l1(RowChange.of_number(1, 1)), visits.l2(RowChange.of_number(1, 1))
     (12.0, 6.0)
+    >>> ContributionBounds(groups=4, rows=3, all_groups=20, total=7).l1(RowChange.of_number(1, 1))
+    7.0
     """
 
     groups: int = 1  # The bound k on the groups of one person.
     rows: int = 1  # The bound m on the rows of one person in each group.
     replace: bool = False  # Whether neighbouring data sets replace one person by another.
     all_groups: int = 1  # The number of all groups.
+    total: int | None = None  # The bound t on the rows of one person in all groups together.
+    is_pure: bool = False  # Whether the epsilons of selections are only added up.
 
-    def l1(self, change: PersonChange) -> float:
+    def l1(self, change: RowChange) -> float:
         """Return the L1 sensitivity of all groups together, rounded up."""
-        if not self.replace:
-            return float_up(Fraction(self.groups * change.added))
-        changes = (
-            both * change.swapped + 2 * (self.groups - both) * change.added
-            for both in self._shared_groups
-        )
-        return float_up(Fraction(max(changes)))
+        return float_up(Fraction(self._largest(change.l1)))
 
-    def l2(self, change: PersonChange) -> float:
+    def l2(self, change: RowChange) -> float:
         """Return the L2 sensitivity of all groups together, rounded up."""
-        added_squared = change.added * change.added
-        if not self.replace:
-            return root_up(self.groups * added_squared)
-        changes = (
-            both * change.swapped_squared + 2 * (self.groups - both) * added_squared
-            for both in self._shared_groups
-        )
-        return root_up(max(changes))
+        return root_up(self._largest(change.l2_squared))
+
+    @property
+    def selections(self) -> int:
+        """The number of equal losses that bound the selections in all groups of one person.
+
+        Groups with at most m rows each and t in all fit into this many bins of m rows: of the
+        fewest bins, any two have more than m rows together. The epsilons of one bin add up. If
+        another person replaces the first, bins of 2 m rows hold the rows of both. If epsilons are
+        only added up, one loss bounds all t rows.
+        """
+        if self.total is None:
+            return self.groups
+        persons = 2 if self.replace else 1
+        bins = 2 * persons * self._most_rows // (persons * self._rows_in_group + 1)
+        return 1 if self.is_pure else max(1, min(self.groups, bins))
 
     def row_epsilon(self, epsilon: float) -> float:
-        """Return the epsilon that one row may cost in a group, if one person may cost `epsilon`.
+        """Return the epsilon that one row may cost, if one of the `selections` costs `epsilon`.
 
         All rows of a person move a score together, twice as far if another person replaces them.
         """
-        return quotient_down(epsilon, self.rows * (2 if self.replace else 1))
+        is_one_loss = self.is_pure and self.total is not None
+        rows = self._most_rows if is_one_loss else self._rows_in_group
+        return quotient_down(epsilon, rows * (2 if self.replace else 1))
 
     @property
-    def _shared_groups(self) -> tuple[int, int]:
-        """The smallest and largest number of groups that a person shares with their replacement."""
-        return max(0, 2 * self.groups - self.all_groups), self.groups
+    def _most_rows(self) -> int:
+        """The most rows of one person in all groups together."""
+        most = self.groups * self.rows
+        return most if self.total is None else min(most, self.total)
+
+    @property
+    def _rows_in_group(self) -> int:
+        return min(self.rows, self._most_rows)
+
+    def _largest(self, change: Callable[[int, int], int]) -> int:
+        """Return the largest sum of changes over all groups; docs/persons.md has the proof.
+
+        The change of a group is convex in the rows of both persons. So the largest sum is where
+        each has full groups, with m rows, and one group with the rest.
+        """
+        rows = self._rows_in_group
+        full, rest = divmod(self._most_rows, rows)
+        if not self.replace:
+            return full * change(rows, 0) + change(rest, 0)
+        sums = []
+        # How many of the two rests are in a full group of the other person, or in the same group.
+        for crossed, joint in ((0, 0), (0, 1), (1, 0), (2, 0)):
+            groups_of_rests = 2 - crossed - joint if rest else 0
+            least = max(0, 2 * full + groups_of_rests - self.all_groups)
+            most = full - 1 if crossed else full
+            sums += [
+                shared * change(rows, rows)
+                + (2 * (full - shared) - crossed) * change(rows, 0)
+                + crossed * change(rows, rest)
+                + joint * change(rest, rest)
+                + (2 - crossed - 2 * joint) * change(rest, 0)
+                for shared in (least, most)  # The sum is linear in `shared`.
+                if least <= most
+            ]
+        return max(sums)
 
 
 ONE_ROW: Final = ContributionBounds()

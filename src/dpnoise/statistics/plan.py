@@ -87,7 +87,8 @@ class Unit:
     """The privacy unit: the columns that identify a person, and the contribution bounds.
 
     For each person at most `max_groups` groups count. In each group at most `max_rows` rows count,
-    or a single value per person. Hashes of only that person's rows decide which ones.
+    or a single value per person. Of these rows at most `max_total_rows` count, if it is given.
+    Hashes of only that person's rows decide which ones.
     """
 
     columns: tuple[str, ...]
@@ -96,6 +97,7 @@ class Unit:
     without_id: str = "error"  # Rows without an id are an "error", or each is its "own" person.
     person_value: PersonValue | None = None
     text: tuple[str, ...] = ()  # The columns of a frame that are declared to be text.
+    max_total_rows: int | None = None  # In all groups; does not limit values of persons.
 
 
 @dataclass(frozen=True)

@@ -370,7 +370,7 @@ def publish(  # Most of its lines are documentation.
     noisy_sums = NoisySums(rng)
 
     def release(question: Question, query: AnyQuery) -> list[Release]:
-        key = question.plan_key
+        key = request.plan_key(question)
         if isinstance(query, FROM_DISCOVERY):
             answer: Any = np.array(list(discovered[question.by[0]].values()))
         elif key not in plans:

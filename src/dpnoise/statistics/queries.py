@@ -19,7 +19,7 @@ from dpnoise.core.errors import ArgumentTypeError, check_probability, is_list, r
 from dpnoise.noise.generator import Generator
 from dpnoise.release import exact
 from dpnoise.release.calibration import EXTREME
-from dpnoise.statistics.bounds import ONE_ROW, Bounds, ContributionBounds, PersonChange
+from dpnoise.statistics.bounds import ONE_ROW, Bounds, ContributionBounds, RowChange
 from dpnoise.statistics.composition import Loss
 from dpnoise.statistics.digits import format_margin
 from dpnoise.statistics.plan import Edges, Rows, SumAnswer, Sums
@@ -113,10 +113,7 @@ class Count(AdditiveStatistic):
         contribution: ContributionBounds = ONE_ROW,
     ) -> None:
         self.column, self.losses = column, (as_loss(epsilon),)
-        change, lower = (
-            PersonChange.of_number(contribution.rows, contribution.rows),
-            0 if clamp else None,
-        )
+        change, lower = RowChange.of_number(1, 1), 0 if clamp else None
         self.noise = WholeNoise.of(self.losses[0], contribution, change, counts=True, lower=lower)
 
     @property
@@ -161,7 +158,7 @@ class Histogram(AdditiveStatistic):
         edge_texts = [f"{edge:,.12g}" for edge in self.edges]
         self.labels = tuple(f"{low} to {high}" for low, high in pairwise(edge_texts))
         self.losses = (as_loss(epsilon),)
-        change, lower = PersonChange.of_sums(contribution.rows), 0 if clamp else None
+        change, lower = RowChange.of_sums(1), 0 if clamp else None
         self.noise = WholeNoise.of(self.losses[0], contribution, change, counts=True, lower=lower)
 
     @property
@@ -195,18 +192,15 @@ class _BoundedStatistic(_NoisyStatistic):
         self.column, self.bounds = column, bounds_of(lower, upper, grid)
         self._grid = self.bounds.grid
         self.losses = (as_loss(epsilon),)
-        change = self._person_change(contribution.rows)
-        self.sensitivity = change.added
-        self.noise = WholeNoise.of(
-            self.losses[0], contribution, change, lower=self._least_released if clamp else None
-        )
+        least = self._least_released if clamp else None
+        self.noise = WholeNoise.of(self.losses[0], contribution, self._row_change(), lower=least)
         width = self.bounds.upper - self.bounds.lower
         scale = self.mechanism.scale * (width**2 if self._squares else self.bounds.grid)
         if scale > EXTREME:
             reject("scale", scale, "be at most 2^960. It is the larger bound over epsilon")
 
-    def _person_change(self, rows: int) -> PersonChange:
-        """Return how far `rows` rows of one person move one group, in whole grids."""
+    def _row_change(self) -> RowChange:
+        """Return how far one row moves its group, in whole grids."""
         raise NotImplementedError
 
     @property
@@ -226,8 +220,8 @@ class Sum(_BoundedStatistic, AdditiveStatistic):
         """0 if no sum can be negative."""
         return 0 if self.bounds.least >= 0 else None
 
-    def _person_change(self, rows: int) -> PersonChange:
-        return PersonChange.of_number(rows * self.bounds.largest, rows * self.bounds.span)
+    def _row_change(self) -> RowChange:
+        return RowChange.of_number(self.bounds.largest, self.bounds.span)
 
     def _value(self, released: int) -> float:
         return exact.nearest_float(released, self.bounds.grid)
@@ -369,8 +363,8 @@ class Mean(_Moments):
         """The width of the bounds."""
         return Fraction(self.bounds.width)
 
-    def _person_change(self, rows: int) -> PersonChange:
-        return PersonChange.of_sums(rows * self.bounds.width)
+    def _row_change(self) -> RowChange:
+        return RowChange.of_sums(self.bounds.width)
 
     def _possible(self) -> tuple[float, float]:
         return self.bounds.lower, self.bounds.upper
@@ -416,7 +410,7 @@ class Variance(_Moments):
     Let a = q - l and b = u - q. The three sums B0, B1 and B2 are those of b^2, 2ab and a^2. One row
     adds (a + b)^2 = (u - l)^2 to all together. The variance is (B0 B2 - B1^2/4)/(B0 + B1 + B2)^2
     widths squared. If squares have more than 32 bits, the three sums are rounded down. Rounding
-    lets one person change them by at most 3 more in a group.
+    lets one person change them by at most 3 more in a group, which counts for each row.
     """
 
     name = "variance"
@@ -440,9 +434,9 @@ class Variance(_Moments):
         rounding = sum(map(abs, weights)) if self._shift else 0.0
         return super().weighted_error(weights, confidence) + rounding
 
-    def _person_change(self, rows: int) -> PersonChange:
-        whole = rows * self.bounds.width**2
-        return PersonChange.of_sums((whole >> self._shift) + 1 + 3 if self._shift else whole)
+    def _row_change(self) -> RowChange:
+        whole = self.bounds.width**2
+        return RowChange.of_sums((whole >> self._shift) + 1 + 3 if self._shift else whole)
 
     @property
     def _shift(self) -> int:

@@ -9,10 +9,12 @@ from dpnoise.core.errors import (
     ArgumentError,
     DpnoiseError,
     check_choice,
+    check_integer,
     check_positive,
     check_probability,
     explain_construction,
     is_list,
+    reject,
     reject_type,
     short_repr,
     suggest_names,
@@ -48,6 +50,10 @@ _BOUNDED: Final = {kind.name: kind for kind in (Sum, Mean, Variance, Deviation)}
 SELECTED: Final = ("median", "quantile", "quantiles")  # Selected from candidates, without noise.
 _KNOWN_ERROR: Final = ("count", "sum", "histogram")  # Their error does not depend on the data.
 _MOST_GROUP_COLUMNS: Final = 2
+_MOST_ROWS: Final = 2**31 - 1  # The most rows of one person.
+MOST_GROUPS: Final = 2**16  # The most groups of one person.
+# The bounds on what one person contributes, of a request or of one of its questions.
+PERSON_LIMITS: Final = ("max_groups", "max_rows", "max_total_rows")
 
 DISCOVER: Final = "discover"  # This word in place of declared keys discovers the groups.
 _EXAMPLE: Final = {"city": ["cork", "dublin"]}  # Groups that error messages recommend.
@@ -61,11 +67,12 @@ _KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
 
 
 class PlanKey(NamedTuple):
-    """The key of a plan: the columns to group by, the value of a person, and the filter."""
+    """The key of a plan: the columns to group by, the value of a person, filter and limits."""
 
     by: Sequence[str]
     person_value: PersonValue | None
     where: str | None
+    limits: tuple[int | None, ...]  # As in `PERSON_LIMITS`.
 
 
 @explain_construction
@@ -157,6 +164,8 @@ class Question:
     where
         A condition on each row, such as "age >= 18 and sex == 'f'". Only rows that match count, and
         only they use up the bounds of a person. It may use derived columns of the request.
+    max_groups, max_rows, max_total_rows
+        The contribution bounds of one person for this question, in place of those of the request.
 
     Raises
     ------
@@ -182,6 +191,9 @@ class Question:
     weight: float = 1.0
     error: float | None = None
     where: str | None = None
+    max_groups: int | None = None
+    max_rows: int | None = None
+    max_total_rows: int | None = None
 
     def __post_init__(self) -> None:
         for name, example in (("statistics", "mean"), ("by", "city")):
@@ -198,12 +210,9 @@ class Question:
         self._check_error()
         if self.where is not None:
             parse_condition(self.where)
+        check_person_limits(self)
         if self.per_person is not None:
-            check_choice("per_person", self.per_person, OWN)
-            if self.column is None or self.lower is None or self.upper is None:
-                raise ArgumentError(
-                    f"A person's own {self.per_person} needs a column and bounds: lower and upper."
-                )
+            self._check_per_person(self.per_person)
         if GROUPS in self.statistic_names:
             is_single = len(self.statistics) == len(self.by) == 1
             if not is_single or self.column is not None or self.where is not None:
@@ -225,14 +234,19 @@ class Question:
         return escape_text(words + (f", by {' and '.join(self.by)}" if self.by else ""))
 
     @property
-    def plan_key(self) -> PlanKey:
-        """The key of the plan that answers the question."""
-        return PlanKey(self.by, self.person_value, self.where)
-
-    @property
     def statistic_names(self) -> tuple[str, ...]:
         """The statistics as texts."""
         return tuple(map(str, self.statistics))
+
+    def _check_per_person(self, kind: str) -> None:
+        check_choice("per_person", kind, OWN)
+        for name in PERSON_LIMITS[1:]:
+            if getattr(self, name) is not None:
+                raise ArgumentError(f"Nothing uses {name}: a person's own {kind} is of all rows.")
+        if self.column is None or self.lower is None or self.upper is None:
+            raise ArgumentError(
+                f"A person's own {kind} needs a column and bounds: lower and upper."
+            )
 
     def _check_error(self) -> None:
         if self.error is None:
@@ -311,6 +325,18 @@ class Question:
                 f"No {name} can be computed with lower={self.lower}, upper={self.upper} and "
                 f"grid={self.grid}: numbers beyond the largest or the smallest float arise."
             ) from None
+
+
+def check_person_limits(limited: object) -> None:
+    """Raise unless the contribution bounds of a request or of a question are valid."""
+    mosts = (MOST_GROUPS, _MOST_ROWS, _MOST_ROWS)
+    for name, most in zip(PERSON_LIMITS, mosts, strict=True):
+        if getattr(limited, name) is not None:
+            check_integer(name, getattr(limited, name), least=1, most=most)
+    max_groups, max_rows, total = (getattr(limited, name) for name in PERSON_LIMITS)
+    for name, bound in (("max_groups", max_groups), ("max_rows", max_rows)):
+        if None not in {bound, total} and bound > total:
+            reject(name, bound, f"be at most max_total_rows={total}")
 
 
 def _check_names(name: str, names: object, example: str) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
 from math import prod
@@ -12,7 +12,6 @@ from typing import Final
 from dpnoise.core.errors import (
     ArgumentError,
     check_choice,
-    check_integer,
     explain_construction,
     is_list,
     reject,
@@ -26,9 +25,9 @@ from dpnoise.statistics.bounds import (
     NEIGHBOURS,
     REPLACE,
     ContributionBounds,
-    PersonChange,
+    RowChange,
 )
-from dpnoise.statistics.budget_split import Budget, Item, Prices, price_items
+from dpnoise.statistics.budget_split import BEST, LAPLACE, Budget, Item, Prices, price_items
 from dpnoise.statistics.composition import PURE, Cost, Loss
 from dpnoise.statistics.discovery_threshold import threshold
 from dpnoise.statistics.engines import checking
@@ -54,15 +53,23 @@ from dpnoise.statistics.group_discovery import (
 )
 from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Key, PersonValue, Plan, Unit
 from dpnoise.statistics.queries import Mean, Query, Variance, check_confidence
-from dpnoise.statistics.questions import GROUPS, QUERIES, SELECTED, PlanKey, Question, check_groups
+from dpnoise.statistics.questions import (
+    GROUPS,
+    MOST_GROUPS,
+    PERSON_LIMITS,
+    QUERIES,
+    SELECTED,
+    PlanKey,
+    Question,
+    check_groups,
+    check_person_limits,
+)
 from dpnoise.statistics.results import WholeNoise
 from dpnoise.statistics.shared_sums import AnyQuery, share_sums
 
 __all__ = ["Discovery", "Question", "Request", "key_for_json"]
 
 _MOST_CELLS: Final = 2**26  # The most cells in all groups: 512 MiB of counts.
-_MOST_ROWS: Final = 2**31 - 1  # The most rows of one person in a group.
-_MOST_GROUPS: Final = 2**16  # The most groups of one person.
 _MOST_SELECTIONS: Final = 100  # With more groups of one person, noise discovers smaller groups.
 
 Groups = Mapping[str, Sequence[Key]]  # The keys of each column, or the word "discover".
@@ -112,6 +119,9 @@ class Request:
     max_groups, max_rows
         The contribution bounds of one person: the largest number of groups in which they count, and
         of rows in each group. Their other rows are left out. Larger bounds need more noise.
+    max_total_rows
+        The largest number of rows of one person in all groups together. With it, `max_groups` and
+        `max_rows` are optional. It does not apply to the values of `per_person`.
     neighbours
         "add-remove" hides whether a person is in the data. "replace" hides the values of a person,
         but not the number of persons.
@@ -172,6 +182,7 @@ class Request:
     rho: float | None = None
     mechanism: str | None = None
     text_columns: Sequence[str] = ()
+    max_total_rows: int | None = None
     suppress: str | None = None
     part: str | None = None
     derived: Mapping[str, str] = field(default_factory=dict)
@@ -247,19 +258,45 @@ class Request:
     def _is_open(self, column: str) -> bool:
         return isinstance(self.groups[column], str)
 
+    def plan_key(self, question: Question) -> PlanKey:
+        """Return the key of the plan that answers a question."""
+        return PlanKey(question.by, question.person_value, question.where, self._limits(question))
+
+    def _limits(self, question: Question) -> tuple[int | None, ...]:
+        """Return the limits of a question, or else those of the request; as in PERSON_LIMITS."""
+        limits = tuple(
+            getattr(self if getattr(question, name) is None else question, name)
+            for name in PERSON_LIMITS
+        )
+        return limits if question.per_person is None else (limits[0], None, None)
+
     def _bounds_of_question(self, question: Question, groups: Groups) -> ContributionBounds:
         """Return the contribution bounds of one person for a question."""
-        rows = 1 if question.per_person is not None else self.max_rows or 1
-        return self._contribution_bounds(_number_of_groups(question, groups), rows)
+        max_groups, max_rows, total = self._limits(question)
+        most = max_groups or min(total or 1, MOST_GROUPS)
+        rows = max_rows or total or 1
+        if total is not None:  # The question and the request may give one of them each.
+            most, rows = min(most, total), min(rows, total)
+        bounds = self._contribution_bounds(_number_of_groups(question, groups), most, rows)
+        return replace(bounds, total=total)
 
-    def _contribution_bounds(self, all_groups: int | None, rows: int) -> ContributionBounds:
+    def _contribution_bounds(
+        self, all_groups: int | None, most: int, rows: int
+    ) -> ContributionBounds:
         """Return the contribution bounds of one person for `all_groups` groups; None if unknown."""
-        most = self.max_groups or 1
         if all_groups is None:
             all_groups = 2 * most
+        default = BEST if self.delta else LAPLACE
         return ContributionBounds(
-            max(1, min(most, all_groups)), rows, self.neighbours == REPLACE, all_groups
+            *(max(1, min(most, all_groups)), rows, self.neighbours == REPLACE, all_groups),
+            is_pure=self.rho is None and (self.mechanism or default) == LAPLACE,
         )
+
+    def _discovery_bounds(self, column: str) -> ContributionBounds:
+        """Return the bounds with which groups are discovered: the most of any question by them."""
+        questions = [question for question in self.publish if column in question.by]
+        bounds = [self._bounds_of_question(question, self.groups) for question in questions]
+        return self._contribution_bounds(None, max(each.groups for each in bounds), 1)
 
     def _query(self, question: Question, statistic: str, groups: Groups, loss: Loss) -> Query:
         contribution = self._bounds_of_question(question, groups)
@@ -286,7 +323,11 @@ class Request:
         """
         if question.by not in {(column,) for column in self.discovered} or question.where:
             return False
-        counts_once = self._bounds_of_question(question, self.groups).rows == 1
+        own, discovery = (
+            self._bounds_of_question(question, self.groups),
+            self._discovery_bounds(question.by[0]),
+        )
+        counts_once = own.rows == 1 and own.groups == discovery.groups
         has_values = question.column is None or self.missing == "error"
         return name == GROUPS or (name == "count" and counts_once and has_values)
 
@@ -325,9 +366,8 @@ class Request:
         for question in self.publish:
             for names in self._payments(question):
                 is_selected = names[0].partition(":")[0] in SELECTED
-                selections = (
-                    self._bounds_of_question(question, self.groups).groups if is_selected else None
-                )
+                bounds = self._bounds_of_question(question, self.groups)
+                selections = bounds.selections if is_selected else None
                 make = partial(self._first_query, question, names)
                 items.append(Item(make, selections, question.weight * len(names), question.error))
         budget = Budget(
@@ -355,7 +395,7 @@ class Request:
         None if noisy numbers of persons are needed: to publish them, to keep the largest groups of
         statistics with many cells, or because the losses would be too many to compose.
         """
-        contribution = self._contribution_bounds(None, 1)
+        contribution = self._discovery_bounds(column)
         changed = contribution.groups * (2 if contribution.replace else 1)
         has_cells = any(
             column in question.by and name.partition(":")[0] in {*SELECTED, "histogram"}
@@ -377,14 +417,14 @@ class Request:
         The columns split the delta that is set aside, because one person may be the only member of
         a group in each of them. So do the groups of a person, if only their names are discovered.
         """
-        contribution = self._contribution_bounds(None, 1)
+        contribution = self._discovery_bounds(column)
         unit = self._unit(contribution, None)
         delta = quotient_down(aside, len(self.discovered))
         changed = self._changed_groups(column)
         if loss.kind == PURE and changed is not None:
             selection = PartitionSelection(loss.amount, quotient_down(delta, changed))
             return Discovery(column, unit, selection, None, (loss,) * changed)
-        change = PersonChange.of_number(1, 0)  # A replaced person does not change a number.
+        change = RowChange.of_number(1, 0)  # A replaced person does not change a number.
         noise = WholeNoise.of(loss, contribution, change, counts=True)
         least = threshold(noise.mechanism, contribution.groups, delta)
         counts = "count" in self._answers(column)
@@ -434,7 +474,7 @@ class Request:
         for question, query in self.prepare(groups):
             if isinstance(query, FROM_DISCOVERY) or not all(groups[name] for name in question.by):
                 continue  # The discovery answers it, or no group was discovered.
-            key = question.plan_key
+            key = self.plan_key(question)
             asks = dict.fromkeys((*(plans[key].asks if key in plans else ()), query.ask))
             by = tuple(
                 Grouping(name, tuple(groups[name]), discovered=self._is_open(name))
@@ -482,6 +522,7 @@ class Request:
             self.without_id,
             person_value,
             text,
+            contribution.total,
         )
 
     def keys(self, question: Question, groups: Groups | None = None) -> list[tuple[Key, ...]]:
@@ -508,12 +549,15 @@ class Request:
         """The privacy unit, in words."""
         if self.person is None:
             return "one row"
-        groups = _count_words(self.max_groups or 1, "group")
-        rows = "" if self.max_rows is None else f" and {_count_words(self.max_rows, 'row')} in each"
-        if not self.grouped:
-            groups, rows = "", "" if self.max_rows is None else _count_words(self.max_rows, "row")
-        bounds = f", at most {groups}{rows}" if groups or rows else ""
-        return f"one person ({', '.join(self.person)}){bounds}"
+        words = [f"one person ({', '.join(self.person)})"]
+        limits = [getattr(self, name) for name in PERSON_LIMITS]
+        if any(limits):
+            words[0] += _limit_words(limits, grouped=bool(self.grouped))
+        for question in self.publish:
+            if any(getattr(question, name) is not None for name in PERSON_LIMITS):
+                bounds = _limit_words(self._limits(question), grouped=bool(question.by))
+                words.append(f"{question}{bounds}")
+        return "; ".join(words)
 
     @property
     def neighbours_in_words(self) -> str:
@@ -525,8 +569,13 @@ class Request:
     @property
     def uncounted(self) -> str:
         """What the margins do not count, in words."""
-        bounds = [name for name in ("max_groups", "max_rows") if getattr(self, name) is not None]
-        return "clamping" + (f" and rows left out by {' and '.join(bounds)}" if bounds else "")
+        limited = (self, *self.publish)
+        bounds = [
+            name
+            for name in PERSON_LIMITS
+            if any(getattr(each, name) is not None for each in limited)
+        ]
+        return "clamping" + (f" and rows left out by {_join_words(bounds)}" if bounds else "")
 
     @property
     def largest_margin(self) -> float | None:
@@ -664,8 +713,8 @@ def _are_names(names: object) -> bool:
 
 def _check_person(request: Request) -> None:
     if request.person is None:
-        for name in ("max_groups", "max_rows"):
-            if getattr(request, name) is not None:
+        for limited, name in product((request, *request.publish), PERSON_LIMITS):
+            if getattr(limited, name) is not None:
                 raise ArgumentError(f'{name} needs person: person="patient_id".')
         if request.without_id != "error" or any(
             question.per_person for question in request.publish
@@ -680,40 +729,43 @@ def _check_person(request: Request) -> None:
         reject("person", columns, "be a name or a list of names")
     object.__setattr__(request, "person", tuple(columns))
     checking.check_persons(tuple(columns), request.grouped, request.columns())
-    _check_max_rows(request)
-    _check_max_groups(request)
+    check_person_limits(request)
+    for name in PERSON_LIMITS[1:]:
+        if getattr(request, name) is not None and not any(map(_counts_rows, request.publish)):
+            raise ArgumentError(
+                f"Nothing uses {name}: all questions take a person's own sum or mean, which is of "
+                "all their rows, or publish only groups."
+            )
+    for question in request.publish:
+        _check_limits(question, request)
+        _check_max_groups(question, [question], request.groups)
+    _check_max_groups(request, request.publish, request.groups)
 
 
-def _check_max_rows(request: Request) -> None:
-    by_row = any(
-        question.per_person is None and GROUPS not in question.statistic_names
-        for question in request.publish
-    )
-    if request.max_rows is None and by_row:
+def _check_limits(question: Question, request: Request) -> None:
+    """Raise unless what one person contributes to a question is bounded."""
+    max_groups, max_rows, total = request.plan_key(question).limits
+    if _counts_rows(question) and max_rows is None and total is None:
         raise ArgumentError(
-            "max_rows is missing: how many rows of one person count in a group, such as max_rows=3."
+            "max_rows is missing: how many rows of one person count in a group, such as "
+            "max_rows=3. Or bound their rows in all groups together: max_total_rows=6."
         )
-    if request.max_rows is not None:
-        check_integer("max_rows", request.max_rows, least=1, most=_MOST_ROWS)
-        if not by_row:
-            raise ArgumentError(
-                "Nothing uses max_rows: all questions take a person's own sum or mean, which is "
-                "of all their rows, or publish only groups."
-            )
+    if question.by and max_groups is None and total is None:
+        raise ArgumentError(
+            "max_groups is missing: in how many groups one person counts, such as max_groups=2."
+        )
 
 
-def _check_max_groups(request: Request) -> None:
-    if request.max_groups is None:
-        if request.grouped:
-            raise ArgumentError(
-                "max_groups is missing: in how many groups one person counts, such as max_groups=2."
-            )
+def _check_max_groups(
+    limited: Request | Question, questions: Sequence[Question], groups: Groups
+) -> None:
+    """Raise if `max_groups` is more than the number of groups of all these questions."""
+    numbers = [_number_of_groups(question, groups) for question in questions]
+    if limited.max_groups is None or None in numbers:
         return
-    most = check_integer("max_groups", request.max_groups, least=1, most=_MOST_GROUPS)
-    numbers = [_number_of_groups(question, request.groups) for question in request.publish]
-    if most > max(_MOST_GROUPS if number is None else number for number in numbers):
-        groups = max(number or 1 for number in numbers)
-        reject("max_groups", most, f"be at most {groups}, the number of groups")
+    most = max(number for number in numbers if number is not None)
+    if limited.max_groups > most:
+        reject("max_groups", limited.max_groups, f"be at most {most}, the number of groups")
 
 
 def _number_of_groups(question: Question, groups: Groups) -> int | None:
@@ -721,6 +773,32 @@ def _number_of_groups(question: Question, groups: Groups) -> int | None:
     if any(isinstance(groups[column], str) for column in question.by):
         return None
     return prod(len(groups[column]) for column in question.by)
+
+
+def _counts_rows(question: Question) -> bool:
+    """Return whether the rows of a person count, and not only the person."""
+    return question.per_person is None and GROUPS not in question.statistic_names
+
+
+def _limit_words(limits: Sequence[int | None], *, grouped: bool) -> str:
+    """Return limits in words, after a comma; nothing if there are none."""
+    max_groups, max_rows, total = limits
+    if not grouped:
+        rows = [limit for limit in (max_rows, total) if limit is not None]
+        return f", at most {_count_words(min(rows), 'row')}" if rows else ""
+    words = []
+    if max_groups is not None:
+        words.append(_count_words(max_groups, "group"))
+    if max_rows is not None:
+        words.append(f"{_count_words(max_rows, 'row')} in each{'' if words else ' group'}")
+    if total is not None:
+        words.append(f"{_count_words(total, 'row')} in all groups")
+    return f", at most {_join_words(words)}" if words else ""
+
+
+def _join_words(words: Sequence[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _count_words(number: int, thing: str) -> str:

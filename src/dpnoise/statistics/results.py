@@ -15,7 +15,7 @@ from dpnoise.core.safe_text import align_columns
 from dpnoise.noise.generator import Generator
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
-from dpnoise.statistics.bounds import ContributionBounds, PersonChange
+from dpnoise.statistics.bounds import ContributionBounds, RowChange
 from dpnoise.statistics.composition import GAUSSIAN, PURE, Loss, float_up
 from dpnoise.statistics.digits import format_interval, format_number
 
@@ -261,7 +261,7 @@ class WholeNoise:
         cls,
         loss: Loss,
         contribution: ContributionBounds,
-        change: PersonChange,
+        change: RowChange,
         *,
         counts: bool = False,
         lower: int | None = None,

@@ -46,7 +46,7 @@ class QuantileSelection(LossMixin):
     """One or several quantiles among the multiples of the grid, with optional intervals.
 
     Intervals take half of epsilon. One person costs `epsilon` in each of their groups, so `losses`
-    has one loss for each of these groups.
+    has one loss for each of these groups; fewer if their rows have a bound in all groups together.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class QuantileSelection(LossMixin):
         loss = as_loss(epsilon)
         if loss.kind != PURE:
             raise ArgumentError("A quantile is selected at a loss in epsilon, not in rho.")
-        self.losses = (loss,) * contribution.groups
+        self.losses = (loss,) * contribution.selections
         self.bounds = Bounds.of_cells(lower, upper, grid)
         self.contribution, self.epsilon_of_row = (
             contribution,

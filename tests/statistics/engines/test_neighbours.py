@@ -33,6 +33,7 @@ from support.neighbours import (
 )
 
 from dpnoise.core.errors import ArgumentError
+from dpnoise.statistics.engines import persons
 
 # Worlds cost less than kinds: all worlds of a kind are answered at once.
 WORLDS = 3_000 if LONG else 400
@@ -41,6 +42,13 @@ KINDS = len(HOSTILE) if LONG else 2
 PAIRS = 1_000_000 if LONG else 10_000
 # The largest fraction of refused kinds: some give a column a type that keys or values cannot have.
 MOST_REFUSED = 0.5
+
+
+@pytest.fixture(autouse=True)
+def random_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer each data set in another number of parts, as if it had more or fewer rows."""
+    rng = np.random.default_rng()
+    monkeypatch.setattr(persons.InDuckDB, "number_of_parts", lambda *_: int(rng.integers(1, 4)))
 
 
 def test_the_documented_number_of_pairs_is_compared() -> None:

@@ -33,7 +33,7 @@ from support.person_worlds import (
 )
 
 from dpnoise.core.errors import ArgumentError
-from dpnoise.statistics.bounds import ContributionBounds, PersonChange, root_up
+from dpnoise.statistics.bounds import ContributionBounds, RowChange, root_up
 from dpnoise.statistics.engines import Files, count_persons_by_group, persons, tally, tally_all
 from dpnoise.statistics.plan import Edges, Grouping, PersonValue, Plan, Rows, Sums, Unit
 from dpnoise.statistics.queries import Count, Mean, Sum
@@ -47,7 +47,11 @@ FRAMES: dict[str, Callable[[pa.Table], Any]] = {
     "pandas": lambda arrow: arrow.to_pandas(types_mapper=pd.ArrowDtype),
     "Arrow": lambda arrow: arrow,
 }
-BOUNDS = [(1, 1), (2, 3), (5, 2), (None, 1), (None, 4), (2, None)]
+# max_groups, max_rows and max_total_rows.
+BOUNDS = [
+    *((1, 1), (2, 3), (5, 2), (None, 1), (None, 4), (2, None)),
+    *((3, 2, 4), (2, None, 3), (3, None, 4), (None, 2, 3), (None, None, 4), (5, 3, 5)),
+]
 CITIES = Grouping("city", GROUPS)
 
 
@@ -88,24 +92,22 @@ def check_neighbours_on(engine: str, neighbours: str, data: st.DataObject) -> No
 
 def test_sensitivities_are_those_of_the_proofs() -> None:
     many = ContributionBounds(groups=4, rows=3, all_groups=100)
-    assert (many.l1(PersonChange.of_number(30, 50)), many.l2(PersonChange.of_number(30, 50))) == (
-        120,
-        60,
-    )
-    other = ContributionBounds(groups=4, rows=3, replace=True, all_groups=100)
-    assert other.l1(PersonChange.of_number(30, 50)) == 240
+    value, count, sums = (
+        RowChange.of_number(10, 50), RowChange.of_number(1, 1), RowChange.of_sums(10),
+    )  # fmt: skip
+    assert (many.l1(value), many.l2(value)) == (120, 60)
+    other = replace(many, replace=True)
+    assert other.l1(count) == 24
     # With bounds far apart, the worst neighbour is in the same groups; with counts, in others.
-    assert other.l2(PersonChange.of_number(30, 50)) == root_up(4 * 50**2)
-    assert other.l2(PersonChange.of_number(30, 30)) == root_up(8 * 30**2)
-    assert other.l2(PersonChange.of_sums(30)) == root_up(8 * 30**2)
-    single = ContributionBounds(
-        groups=1, rows=3, replace=True, all_groups=1
-    )  # Only one group exists.
-    assert (single.l1(PersonChange.of_number(3, 3)), single.l2(PersonChange.of_number(3, 3))) == (
-        3,
-        3,
-    )
-    assert single.l1(PersonChange.of_sums(3)) == 6
+    assert other.l2(value) == root_up(4 * 150**2)
+    assert other.l2(count) == root_up(8 * 3**2)
+    assert other.l2(sums) == root_up(8 * 30**2)
+    # Only one group exists.
+    single = ContributionBounds(groups=1, rows=3, replace=True, all_groups=1)
+    assert (single.l1(count), single.l2(count), single.l1(sums)) == (3, 3, 60)
+    # At most 7 rows: two groups with 3, one with 1.
+    total = replace(many, total=7)
+    assert (total.l1(value), total.l2(value)) == (70, root_up(2 * 30**2 + 10**2))
 
 
 @given(st.integers(1, 2**300))
@@ -180,21 +182,72 @@ def whale_table(groups: int = 5) -> pa.Table:
     return pa.table({"who": ["w"] * WHALE + ["x"], "city": [*cities, "a"], "x": [*values, 1.0]})
 
 
-def test_the_order_of_rows_and_a_second_run_change_nothing() -> None:
-    unit, ask = Unit(("who",), 2, 7), Sums("x", 1.0, 0, 2**20)
+@pytest.mark.parametrize("total", [None, 9])
+def test_the_order_of_rows_and_a_second_run_change_nothing(total: int | None) -> None:
+    unit, ask = Unit(("who",), 2, 7, max_total_rows=total), Sums("x", 1.0, 0, 2**20)
     once, repeated = answers(unit, whale_table(), ask), answers(unit, whale_table(), ask)
     reversed_rows = answers(unit, whale_table().take(list(range(WHALE, -1, -1))), ask)
     for other in (repeated, reversed_rows):
         assert other[0].tolist() == once[0].tolist()
         assert other[1].total.tolist() == once[1].total.tolist()
-    # The group of the second person may be one of the whale's.
-    assert int(once[0].sum()) in {14, 15}
+    # The whale, and the only row of the second person.
+    assert int(once[0].sum()) == (total or 14) + 1
 
 
 @pytest.mark.parametrize("max_rows", [1, 999, 1_000, 1_001, 2_999, 3_000, 10**9])
 def test_at_most_max_rows_count(max_rows: int) -> None:
     counts = answers(Unit(("who",), 1, max_rows), whale_table(), by=())[0]
     assert int(counts) == min(max_rows, WHALE) + 1
+
+
+@pytest.mark.parametrize(
+    ("max_groups", "max_rows", "total"),
+    [
+        (2, 3, 4),
+        (2, 3, 5),
+        (2, 3, 6),
+        (2, 3, 1),
+        (5, 3, 4),
+        (5, 9, 9),
+        (4, 9, 3),
+        (5, 2_000, 1_500),
+    ],
+)
+def test_at_most_max_total_rows_count_in_all_groups_together(
+    max_groups: int, max_rows: int, total: int
+) -> None:
+    unit = Unit(("who",), max_groups, max_rows, max_total_rows=total)
+    alone = whale_table().slice(0, WHALE)
+    counts = answers(unit, alone)[0]
+    assert int(counts.sum()) == min(total, max_groups * min(max_rows, WHALE // 5))
+    assert int(counts.max()) <= max_rows
+    assert int((counts > 0).sum()) <= max_groups
+    # Without the bound on all rows, these rows count too.
+    more = answers(replace(unit, max_total_rows=None), alone)[0]
+    if max_groups < total and max_rows < total:
+        assert (counts <= more).all()
+    with_another = answers(unit, whale_table())[0] - counts
+    assert with_another.tolist() == [1, 0, 0, 0, 0]
+
+
+def test_the_rows_of_a_total_are_chosen_with_the_same_probability() -> None:
+    """One of 5 rows in 5 groups counts of each person: a chi-squared test on random ids."""
+    first, many = int(np.random.default_rng().integers(2**40)), 5_000
+    who = np.repeat(np.arange(first, first + many), 5)
+    frame = pa.table({"who": who, "city": np.tile(np.array(GROUPS), many)})
+    for unit in (Unit(("who",), 5, 1, max_total_rows=1), Unit(("who",), 5, 5, max_total_rows=1)):
+        counts = answers(unit, frame)[0]
+        assert int(counts.sum()) == many
+        check_limit(float(stats.chisquare(counts).pvalue))
+
+
+def test_a_total_does_not_limit_the_values_of_persons() -> None:
+    own = PersonValue("x", "sum", 1.0, 0, 2**40)
+    unit = Unit(("who",), 2, person_value=own, max_total_rows=1)
+    ask = Sums("x", 1.0, 0, 2**40)
+    unlimited = replace(unit, max_total_rows=None)
+    totals = [answers(each, whale_table(), ask)[1].total.tolist() for each in (unit, unlimited)]
+    assert totals[0] == totals[1]
 
 
 class NoColumns(str):
@@ -219,6 +272,11 @@ def test_rows_with_the_same_hash_are_ordered_by_their_values(
     assert once[0].tolist() == other[0].tolist() == [4, 3, 0, 0, 0]  # The first two groups.
     assert once[1].total.tolist() == other[1].total.tolist()
     assert int(once[1].total[1]) == 1 + 6 + 11  # The first three rows of the second group.
+    limited = replace(unit, max_total_rows=4)
+    for world in (whale_table(), whale_table().take(order)):
+        counts, sums = answers(limited, world, ask)
+        assert counts.tolist() == [4, 1, 0, 0, 0]  # The first group, then the second.
+        assert sums.total.tolist() == [0 + 5 + 10 + 1, 1, 0, 0, 0]
 
 
 @pytest.mark.parametrize(("spellings", "keys"), [("true,TRUE", (True, False)), ("5,5.0", (5, 6))])
@@ -338,6 +396,101 @@ def test_files_are_bounded_as_frames_are(tmp_path: Path) -> None:
     assert [answer.tolist() for answer in ours] == [answer.tolist() for answer in theirs]
     groups = count_persons_by_group(Files(path), "city", unit)
     assert dict(zip(groups.keys, groups.persons, strict=True)).keys() <= set(GROUPS)
+
+
+# Parts of the persons -----------------------------------------------------------------------------
+
+
+def set_parts(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
+    monkeypatch.setattr(persons.InDuckDB, "number_of_parts", lambda *_: parts)
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_the_number_of_parts_changes_no_answer(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids, rng = IDS[kind], np.random.default_rng()
+    who = [*ids.persons, *ids.none]
+    rows = [
+        (who[rng.integers(len(who))], GROUPS[rng.integers(5)], float(rng.integers(100)))
+        for _ in range(500)
+    ]
+    frame, ask = table(rows, ids), Sums("x", 1.0, 0, 100, squares=True)
+    own = PersonValue("x", "mean", 1.0, 0, 100)
+    units = [
+        Unit(("who",), 2, 3, "own"),
+        Unit(("who",), 2, 3, "own", max_total_rows=4),
+        Unit(("who",), 2, 1, "own", own),
+    ]
+    results = []
+    for parts in (1, 2, 5):
+        set_parts(monkeypatch, parts)
+        sums = [answers(unit, frame, ask, Edges("x", (0.0, 50.0, 100.0))) for unit in units]
+        counts = count_persons_by_group(frame, "city", units[0], text=["city"])
+        results.append(
+            [
+                dict(sorted(zip(counts.keys, counts.persons.tolist(), strict=True))),
+                [[rows.tolist(), [p.tolist() for p in vars(s).values()], c.tolist()]
+                 for rows, s, c in sums],
+            ]
+        )  # fmt: skip
+    assert results[0] == results[1] == results[2]
+
+
+def test_errors_are_found_in_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_parts(monkeypatch, 16)
+    frame = pa.table({"who": list(range(99)), "city": ["a"] * 99, "x": [*[1.0] * 98, None]})
+    plan = Plan((Sums("x", 1.0, 0, 9),), (CITIES,), unit=Unit(("who",)))
+    with pytest.raises(ArgumentError, match="rows without a value"):
+        tally(frame, plan)
+    nobody = pa.table({"who": [*range(98), None], "city": ["a"] * 99})
+    with pytest.raises(ArgumentError, match="do not identify a person"):
+        answers(Unit(("who",)), nobody)
+
+
+def test_many_rows_are_answered_in_parts_that_fit_into_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A row of five columns takes 240 bytes, and a part may take a fifth of the memory."""
+    seen: list[int] = []
+
+    def part(rows: persons.InDuckDB, ids: Any, index: int, parts: int) -> persons.InDuckDB:
+        seen.append(parts)
+        return original(rows, ids, index, parts)
+
+    original = persons.InDuckDB.part
+    monkeypatch.setattr(persons.InDuckDB, "part", part)
+    path = tmp_path / "visits.parquet"
+    whale_table().to_pandas().to_parquet(path)
+    frame, ask, unit = duckdb_frame(whale_table()), Sums("x", 1.0, 0, 2**20), Unit(("who",), 2, 7)
+    for memory, expected in ((2**40, 1), (5 * 240 * (WHALE + 2), 1), (5 * 240 * (WHALE + 1), 2)):
+        monkeypatch.setattr(persons, "_memory", lambda memory=memory: memory)
+        for source in (frame, Files(path)):
+            seen.clear()
+            answers(unit, source, ask)
+            assert seen == [expected] * expected
+
+
+def test_with_too_little_memory_there_are_more_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB has 20 MB. The rows that count of 100,000 persons do not fit at once."""
+    numbers: list[int] = []
+    original = persons.InDuckDB.part
+
+    def part(rows: persons.InDuckDB, ids: Any, index: int, parts: int) -> persons.InDuckDB:
+        numbers.append(parts)
+        return original(rows, ids, index, parts)
+
+    monkeypatch.setattr(persons.InDuckDB, "part", part)
+    with duckdb.connect() as connection:
+        connection.execute("SET temp_directory = ''")
+        connection.execute("SET memory_limit = '20MB'")
+        connection.execute("SET threads = 1")
+        frame = connection.sql(
+            "SELECT i % 100000 AS who, 'a' AS city, i::DOUBLE AS x FROM range(400000) r(i)"
+        )
+        counts, sums = answers(Unit(("who",), 1, 3), frame, Sums("x", 1.0, 0, 10))
+    assert counts.tolist() == [300_000, 0, 0, 0, 0]
+    assert int(sums.count.sum()) == 300_000
+    assert numbers[0] == 1
+    assert numbers[-1] >= 8
 
 
 # The value of a person ----------------------------------------------------------------------------

@@ -61,6 +61,8 @@ def check_unit(unit: Unit, grouped: Sequence[str], value_columns: Sequence[str])
     check_persons(unit.columns, grouped, value_columns)
     check_integer("max_groups", unit.max_groups, least=1)
     check_integer("max_rows", unit.max_rows, least=1)
+    if unit.max_total_rows is not None:
+        check_integer("max_total_rows", unit.max_total_rows, least=1)
     check_choice("without_id", unit.without_id, WITHOUT_ID)
     if unit.person_value is not None:
         check_choice("per_person", unit.person_value.kind, OWN)

@@ -10,7 +10,7 @@ type may depend on one row. A number is its decimal digits, a boolean "true" or 
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import narwhals as nw
 import numpy as np
@@ -63,16 +63,21 @@ def count_persons_by_group(
         query.add_persons(unit)
     selected = data.runner.without_collation(data.frame.select(**query.expressions.chosen))
     names = persons.Names(query.ids, [_KEY], [], [flag.name for flag in query.flags])
-    rows = _counts(persons.rows_of(_with_key(selected, dtype)), unit, names)
+    rows = persons.rows_of(_with_key(selected, dtype))
     label = f"{_label(dtype, rows.dialect.text)} AS {_KEY}"
-    rows = rows.project([label, "persons", *names.flags])
-    result = as_narwhals(rows.relation).lazy().collect().to_dict(as_series=False)
-    persons.check_id_flags(query.flags, result)
-    if None in result[_KEY]:
-        raise keys.inexact_error(column)
+
+    def count(part: persons.InDuckDB) -> dict[str, list[Any]]:
+        counted = _counts(part, unit, names).project([label, "persons", *names.flags])
+        return as_narwhals(counted.relation).lazy().collect().to_dict(as_series=False)
+
     totals: dict[str, int] = {}
-    for key, number in zip(result[_KEY], result["persons"], strict=True):
-        totals[key] = totals.get(key, 0) + int(number)
+    results = [count(rows)] if unit is None else persons.answer_in_parts(rows, names, file, count)
+    for result in results:
+        persons.check_id_flags(query.flags, result)
+        if None in result[_KEY]:
+            raise keys.inexact_error(column)
+        for key, number in zip(result[_KEY], result["persons"], strict=True):
+            totals[key] = totals.get(key, 0) + int(number)
     _check_labels(column, list(totals), dtype, None if is_text else data.ambiguous_text)
     return PersonCounts(list(totals), np.array(list(totals.values()), dtype=np.int64))
 

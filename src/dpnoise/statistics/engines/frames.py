@@ -107,7 +107,7 @@ def _answer_by_partition(frame: "dask.dataframe.DataFrame", plans: Sequence[Plan
 
 
 def _add_tallies(left: Tally, right: Tally) -> Tally:
-    """Return the tally of the union of two sets of rows."""
+    """Return the tally of two disjoint sets of rows, or of persons, together."""
     pairs = zip(left.answers, right.answers, strict=True)
     return Tally(tuple(_add_answers(*pair) for pair in pairs))
 
@@ -125,7 +125,12 @@ def _answer(narwhals_frame: Frame, plans: Sequence[Plan], file: FileColumns | No
     query = Query.of(narwhals_frame, plans, file)
     frame = _rows_in_groups(query, masked=len(plans) > 1)
     if plans[0].unit is not None:
-        frame = _bound_persons(frame, plans[0], plans[0].unit, query)
+        return [_answer_persons(frame, plans[0], plans[0].unit, query)]
+    return _answer_rows(frame, plans, query)
+
+
+def _answer_rows(frame: Frame, plans: Sequence[Plan], query: "Query") -> list[Tally]:
+    """Answer plans from the rows that count."""
     for step in (query.expressions.wholes, query.expressions.derived):
         frame = frame.with_columns(**step) if step else frame
     results = runners.runner_of(frame).run(frame, [query.plan_columns(plan) for plan in plans])
@@ -163,16 +168,25 @@ def find_first_wrong_row(error: RowError, file: FileColumns) -> int | None:
     return None if first is None else int(first)
 
 
-def _bound_persons(frame: Frame, plan: Plan, unit: Unit, query: "Query") -> Frame:
-    """Keep the rows of each person that count. All spellings of a key are one group."""
+def _answer_persons(frame: Frame, plan: Plan, unit: Unit, query: "Query") -> Tally:
+    """Answer a plan from the rows of each person that count. All spellings of a key are one group.
+
+    The answers to a plan are sums over persons, so those of disjoint parts of them are added.
+    """
     for grouping, key in query.keys.items():
         frame = frame.with_columns(**{key: _first_spelling(key, query.matches[grouping])})
     values = [name for value in query.values.values() for name in (value.is_present, value.value)]
     flags = [*query.wrong.values(), *(flag.name for flag in query.flags)]
     names = persons.Names(query.ids, list(query.keys.values()), values, flags)
     groups = prod(len(grouping.keys) for grouping in plan.by)
-    rows = persons.bound_contributions(persons.rows_of(frame), unit, names, groups)
-    return as_narwhals(rows.relation)
+
+    def answer(rows: persons.InDuckDB) -> Tally:
+        counted = persons.bound_contributions(rows, unit, names, groups)
+        (part,) = _answer_rows(as_narwhals(counted.relation), [plan], query)
+        return part
+
+    rows = persons.rows_of(frame)
+    return reduce(_add_tallies, persons.answer_in_parts(rows, names, query.data.file, answer))
 
 
 def _first_spelling(name: str, matches: Mapping[Key, int]) -> nw.Expr:

@@ -1,4 +1,4 @@
-"""Bound the contribution of each person: the number of their groups, and of their rows in each.
+"""Bound the contribution of each person: their groups, their rows in each, and all their rows.
 
 A hash of each row selects the rows that count; among equal hashes, the rows themselves decide. Rows
 with equal columns are interchangeable. So which rows of a person count does not change when another
@@ -17,15 +17,20 @@ Different values may have the same parts, such as 7 and the text 07. Their hashe
 and the values themselves decide.
 
 DuckDB and Spark run this as SQL, with the column names of `frames`. Other frames go to DuckDB.
+
+DuckDB holds the persons of a query in memory. If there are many rows, disjoint parts of the persons
+are answered one after the other, and the answers are added. A hash of the id decides the part.
+Since what counts of a person depends only on their rows, the number of parts changes no answer.
 """
 
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
 from operator import or_
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import narwhals as nw
 from narwhals.dtypes import DType
@@ -33,7 +38,7 @@ from narwhals.dtypes import DType
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines import arithmetic, keys
 from dpnoise.statistics.engines.arithmetic import FLOATS, WIDEST, Frame
-from dpnoise.statistics.engines.runners import Data
+from dpnoise.statistics.engines.runners import Data, FileColumns
 from dpnoise.statistics.plan import PersonValue, Sums, Unit
 
 LOST: Final = "lost"  # The column that flags rows without an id.
@@ -45,7 +50,16 @@ _ROUNDED_TWICE: Final = ("decimal", "hugeint", "uhugeint")  # By a direct cast t
 _WORDS: Final = ("bool", "date", "timestamp", "uuid")
 _LONGEST_HEAP: Final = 1_000  # The most rows per person in DuckDB's heap; for more we sort.
 _FARTHEST: Final = 2**51  # Bound on a row in a person's sum, in grid steps; still exact.
+_ENTRY_BYTES: Final = 48  # Memory for each entry of a row while DuckDB bounds persons; measured.
+_MEMORY_DIVISOR: Final = 5  # A part of the persons may need 1/5 of the machine's memory.
+_USUAL_MEMORY: Final = 2**33  # Assumed where the operating system does not say.
+_MORE_PARTS: Final = 8  # The factor of the number of parts if there is not enough memory.
+_MOST_PARTS: Final = 4_096
+_TOO_LITTLE_MEMORY: Final = "OutOfMemoryException"  # The name of DuckDB's error.
 _IDS: Final = (nw.Boolean, nw.Date, nw.Datetime, nw.Decimal)
+
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -184,6 +198,18 @@ class InDuckDB:
         """Return the rows that meet a condition."""
         return type(self)(self.relation.filter(condition))
 
+    def number_of_parts(self, columns: int, row_count: int | None) -> int:
+        """Return the number of parts in which to bound the persons of so many columns."""
+        if row_count is None:
+            ((row_count,),) = self.relation.aggregate("count(*)").fetchall()
+        return 1 + row_count * columns * _ENTRY_BYTES // (_memory() // _MEMORY_DIVISOR)
+
+    def part(self, ids: Sequence[str], index: int, parts: int) -> Self:
+        """Return the rows of one of several disjoint parts of the persons."""
+        if parts == 1:
+            return self
+        return self.filter_rows(f"hash({', '.join(ids)}) % {parts} = {index}")
+
     def group_by(self, by: Sequence[str], sums: Sequence[str] = ()) -> Self:
         """Return one row for each group, with sums."""
         return type(self)(self.relation.aggregate(", ".join([*by, *sums]), ", ".join(by)))
@@ -238,6 +264,11 @@ class _InSpark(InDuckDB):
     def project(self, columns: Sequence[str]) -> Self:
         return type(self)(self.relation.selectExpr(*columns))
 
+    def number_of_parts(self, columns: int, row_count: int | None) -> int:
+        """Return 1: Spark divides the rows among its workers, and writes what they cannot hold."""
+        del columns, row_count
+        return 1
+
     def group_by(self, by: Sequence[str], sums: Sequence[str] = ()) -> Self:
         if not sums:
             return type(self)(self.relation.select(*by).distinct())
@@ -280,6 +311,33 @@ class Names:
     flags: list[str]
 
 
+def answer_in_parts(
+    rows: InDuckDB, names: Names, file: FileColumns | None, answer: Callable[[InDuckDB], _T]
+) -> list[_T]:
+    """Return an answer for each of several parts of the persons, which have no person in common.
+
+    There are as many parts as the memory needs.
+    """
+    columns = len([*names.ids, *names.keys, *names.values, *names.flags])
+    # Counting the rows of other files would read them once more.
+    parts = 1 if file is not None and file.row_count is None else 0
+    parts = parts or rows.number_of_parts(columns, None if file is None else file.row_count)
+    while True:
+        try:
+            return [answer(rows.part(names.ids, index, parts)) for index in range(parts)]
+        except Exception as error:
+            if type(error).__name__ != _TOO_LITTLE_MEMORY or parts >= _MOST_PARTS:
+                raise
+        parts *= _MORE_PARTS
+
+
+def _memory() -> int:
+    """Return the memory of this machine in bytes."""
+    if not hasattr(os, "sysconf"):  # Windows.
+        return _USUAL_MEMORY
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def bound_contributions(rows: InDuckDB, unit: Unit, names: Names, groups: int) -> InDuckDB:
     """Return the rows that count.
 
@@ -303,7 +361,8 @@ def _rows_as_persons(rows: InDuckDB, unit: Unit, names: Names) -> InDuckDB:
 
 def _bound_known_persons(rows: InDuckDB, unit: Unit, names: Names, groups: int) -> InDuckDB:
     person = [*names.ids, *names.keys]
-    if groups > unit.max_groups:
+    total = _total_limit(unit, groups)
+    if unit.max_groups < groups and (total is None or unit.max_groups < total):
         rows = rows.semi_join(choose_groups(rows, unit.max_groups, names), person)
     if unit.person_value is not None and names.values:
         whole, present = _whole_and_present(rows, names)
@@ -311,9 +370,30 @@ def _bound_known_persons(rows: InDuckDB, unit: Unit, names: Names, groups: int) 
         totals += [f"max({name}) AS {name}" for name in names.flags]
         return _values_of_persons(rows.group_by(person, totals), unit.person_value, names)
     # `frames` has converted values to floats, and flags for missing ones.
-    mixed = _hash(rows, names.ids, names.values, tag=2)
     kept = [*names.values, *names.flags]
-    return rows.first_rows(unit.max_rows, person, mixed, kept).project([*names.keys, *kept])
+    if total is None or unit.max_rows < total:
+        mixed = _hash(rows, names.ids, names.values, tag=2)
+        rows = rows.first_rows(unit.max_rows, person, mixed, kept)
+    if total is not None:
+        rows = _first_in_all_groups(rows, total, names)
+    return rows.project([*names.keys, *kept])
+
+
+def _total_limit(unit: Unit, groups: int) -> int | None:
+    """Return `max_total_rows` if it can leave out rows that the other limits do not."""
+    total = unit.max_total_rows
+    if total is None or unit.person_value is not None:
+        return None
+    return total if total < min(unit.max_groups, groups) * unit.max_rows else None
+
+
+def _first_in_all_groups(rows: InDuckDB, number: int, names: Names) -> InDuckDB:
+    """Return the first `number` rows of each person, of all groups together."""
+    keys, spelled = _spell_keys(rows, names)
+    rows = rows.project([*names.ids, *names.keys, *names.values, *names.flags, *spelled])
+    kept = [*(f"spelled_{key}" for key in names.keys), *names.keys, *names.values, *names.flags]
+    mixed = _hash(rows, names.ids, [*keys, *names.values], tag=3)
+    return rows.first_rows(number, names.ids, mixed, kept)
 
 
 def _whole_and_present(rows: InDuckDB, names: Names) -> tuple[str, str]:
@@ -324,14 +404,20 @@ def _whole_and_present(rows: InDuckDB, names: Names) -> tuple[str, str]:
 
 def choose_groups(rows: InDuckDB, max_groups: int, names: Names) -> InDuckDB:
     """Return the ids and keys of the groups that count, at most `max_groups` of each id."""
-    pairs = rows.group_by([*names.ids, *names.keys])
-    # Among equal hashes, keys are ordered as text: numbers would have another order.
-    texts = [f"CAST({key} AS {rows.dialect.text}) AS spelled_{key}" for key in names.keys]
-    pairs = pairs.project([*names.ids, *names.keys, *texts])
+    keys, spelled = _spell_keys(rows, names)
+    pairs = rows.group_by([*names.ids, *names.keys]).project([*names.ids, *names.keys, *spelled])
     kept = [*(f"spelled_{key}" for key in names.keys), *names.keys]
-    keys = [part for key in names.keys for part in rows.selection_keys(key)]
     chosen = pairs.first_rows(max_groups, names.ids, _hash(rows, names.ids, keys, tag=1), kept)
     return chosen.project([*names.ids, *names.keys])
+
+
+def _spell_keys(rows: InDuckDB, names: Names) -> tuple[list[str], list[str]]:
+    """Return the SQL of the keys as they enter a hash, and as text.
+
+    Among equal hashes, keys are ordered as text: numbers would have another order.
+    """
+    keys = [part for key in names.keys for part in rows.selection_keys(key)]
+    return keys, [f"CAST({key} AS {rows.dialect.text}) AS spelled_{key}" for key in names.keys]
 
 
 def _hash(rows: InDuckDB, ids: Sequence[str], others: Sequence[str], tag: int) -> str:

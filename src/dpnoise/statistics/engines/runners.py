@@ -340,6 +340,7 @@ class FileColumns:
     parse_errors: Mapping[str, str]  # Maps each text column to its parse-error flag.
     parsed: Collection[str]  # Columns of groups that we parsed from text, so that none is rounded.
     row: str  # The column of row numbers, if these were requested.
+    row_count: int | None = None  # None if the rows must be read to count them.
 
 
 @dataclass(frozen=True)

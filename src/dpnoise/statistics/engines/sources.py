@@ -134,6 +134,7 @@ class RowSource:
     partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     has_header: ClassVar = False  # Whether names come from the first line, which may be data.
+    row_count: int | None = None  # None if the rows must be read to count them.
 
     def __post_init__(self) -> None:
         self._hive = list(self.files.hive)
@@ -227,7 +228,7 @@ class RowSource:
         relation = raw.project(", ".join(columns))
         if self.in_memory:
             relation = self.connection.from_arrow(relation.to_arrow_table())
-        return FileColumns(relation, parse_errors, parsed, row)
+        return FileColumns(relation, parse_errors, parsed, row, self.row_count)
 
     def holds_decimals(self, name: str) -> bool:
         """Return whether a column of text holds numbers that a database declares as decimals."""
@@ -356,10 +357,11 @@ class Parquet(RowSource):
             raise ArgumentError("Parquet is not read from a pipe. Write it to a file first.")
         types, read = import_extra("pyarrow", "files").types, import_module("pyarrow.parquet")
         self._rounded = set[str]()  # Columns of numbers that DuckDB reads as shorter floats.
-        declared = {}
+        declared, self.row_count = {}, 0
         for path in self.paths:
             rows = self.connection.sql(f"SELECT * FROM {read_files('read_parquet', [path])}")
             schema = read.read_schema(path)  # With the original names: DuckDB changes some.
+            self.row_count += read.read_metadata(path).num_rows
             declared[path] = (schema.names, list(map(str, rows.types)))
             for column in schema:
                 if types.is_decimal256(column.type) or types.is_float16(column.type):
