@@ -25,7 +25,8 @@ from dpnoise.statistics import engines, report
 from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
 from dpnoise.statistics.plan import Key
 from dpnoise.statistics.report import quote_blanks
-from dpnoise.statistics.requests import Discovery, Groups, PlanKey, Question, Request, key_for_json
+from dpnoise.statistics.marginals import Adjustment, marginal_answer
+from dpnoise.statistics.requests import Discovery, Groups, Question, Request, key_for_json
 from dpnoise.statistics.results import NO_INFORMATION, SMALL_TABLE, Release
 from dpnoise.statistics.shared_sums import AnyQuery, NoisySums
 
@@ -345,19 +346,22 @@ def publish(  # Most of its lines are documentation.
     plan_list = list(plans.values())  # Empty if no group was discovered.
     answers = engines.tally_all(source, plan_list, progress=progress) if plan_list else []
     tallies = dict(zip(plans, answers, strict=True))
+    adjustments = request.adjustments()
 
     charge.pay()
 
     noisy_sums = NoisySums(rng)
 
     def release(question: Question, query: AnyQuery) -> list[Release]:
-        key = PlanKey(question.by, question.person_value)
+        key = request.plan_key(question, query)
         if key not in plans:
             return []  # No group was discovered.
         answer: Any = tallies[key].answers[plans[key].asks.index(query.ask)]
+        if request.is_adjusted(question, query.name):
+            answer = marginal_answer(request.marginal(question, query.name), answer)
         return noisy_sums.release(query, answer, request.confidence)
 
-    published = _publish_all(request, groups, release)
+    published = _publish_all(request, groups, release, adjustments)
     table = Table(
         request, published, found=discovered, ledger=charge.summary, source=_source_name(source)
     )
@@ -500,21 +504,28 @@ def rehearsal(request: Request) -> Table:
 
 
 def _publish_all(
-    request: Request, groups: Groups, release: Callable[[Question, AnyQuery], list[Release]]
+    request: Request,
+    groups: Groups,
+    release: Callable[[Question, AnyQuery], list[Release]],
+    adjustments: Sequence[tuple[list[int], Adjustment]] = (),
 ) -> tuple[Published, ...]:
-    """Make the releases of all questions, and arrange them by group.
+    """Make the releases of all questions, adjust them to add up, and arrange them by group.
 
     All statistics of a group come first, then those of the next group. `release` makes the
     releases of one statistic, for all groups.
     """
     published: list[Published] = []
-    prepared = iter(request.prepare(groups))
+    noisy = [release(question, query) for question, query in request.prepare(groups)]
+    for indices, adjustment in adjustments:
+        adjusted = adjustment.apply([noisy[index] for index in indices])
+        for index, releases in zip(indices, adjusted, strict=True):
+            noisy[index] = releases
+    remaining = iter(noisy)
     for question in request.publish:
-        question_queries = islice(prepared, len(question.statistics))
-        releases = [release(question, query) for _, query in question_queries]
+        releases_of_question = list(islice(remaining, len(question.statistics)))
         published += [
             Published(question.column, question.by, group, by_group[i])
             for i, group in enumerate(request.keys(question, groups))
-            for by_group in releases
+            for by_group in releases_of_question
         ]
     return tuple(published)

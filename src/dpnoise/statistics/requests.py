@@ -2,12 +2,12 @@
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
 from math import prod
 from types import SimpleNamespace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dpnoise.core.errors import (
     ArgumentError,
@@ -32,8 +32,18 @@ from dpnoise.statistics.budget_split import Budget, Item, Prices, price_items
 from dpnoise.statistics.composition import Cost, Loss
 from dpnoise.statistics.discovery_threshold import threshold
 from dpnoise.statistics.engines import checking
+from dpnoise.statistics.marginals import (
+    Adjustment,
+    Hierarchy,
+    Level,
+    Marginal,
+    derived_groups,
+    from_coarse_to_fine,
+    hierarchy_axes,
+    level_of,
+)
 from dpnoise.statistics.plan import Cells, Edges, Grouping, Key, PersonValue, Plan, Unit
-from dpnoise.statistics.queries import Mean, Query, Variance, check_confidence
+from dpnoise.statistics.queries import Count, Mean, Query, Sum, Variance, check_confidence
 from dpnoise.statistics.questions import QUERIES, SELECTED, Question, check_groups
 from dpnoise.statistics.results import LossMixin, WholeNoise
 from dpnoise.statistics.shared_sums import AnyQuery, share_sums
@@ -117,6 +127,14 @@ class Request:
     text_columns
         The columns of ids, and of groups to discover, that are text in a frame. In text, 7, 07 and
         7.0 are different. Files need no such declaration.
+    consistent
+        Whether the counts of several questions are adjusted to add up, and likewise the sums of a
+        column with the same bounds. They then cover only rows in the declared groups of all columns
+        of these questions. Adjusted counts are non-negative integers unless `clamp` is False.
+    hierarchy
+        Coarser columns for consistent counts and sums, which the data need not have. For each
+        column one coarser column, and the groups that each of its groups consists of:
+        `{"town": {"county": {"cork": ["mallow", "cobh"], "kerry": ["tralee"]}}}`.
 
     Raises
     ------
@@ -156,17 +174,19 @@ class Request:
     rho: float | None = None
     mechanism: str = "laplace"
     text_columns: Sequence[str] = ()
+    consistent: bool = False
+    hierarchy: Hierarchy = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "publish", _check_questions(self.publish))
-        object.__setattr__(self, "groups", check_groups(self.groups))
+        object.__setattr__(self, "groups", _with_hierarchy(self))
         if not self.publish:
             raise ArgumentError(f"publish must name at least one query, of {', '.join(QUERIES)}.")
         check_confidence(self.confidence)
         check_choice("missing", self.missing, checking.MISSING)
         check_choice("neighbours", self.neighbours, NEIGHBOURS)
         check_choice("without_id", self.without_id, checking.WITHOUT_ID)
-        for name in ("clamp", "intervals"):
+        for name in ("clamp", "intervals", "consistent"):
             if not isinstance(getattr(self, name), bool):
                 reject(name, getattr(self, name), "be true or false")
         delimiter = self.delimiter
@@ -176,6 +196,7 @@ class Request:
         _check_groups(self)
         _check_person(self)
         _check_text_columns(self)
+        _check_consistent(self)
         self.cost()  # Raises if the arguments of the budget contradict each other.
         placeholders = dict.fromkeys(self.discovered, ("",))  # One group for each such column.
         self.check_plans({**self.groups, **placeholders})
@@ -203,10 +224,84 @@ class Request:
     def _is_open(self, column: str) -> bool:
         return isinstance(self.groups[column], str)
 
-    def _bounds_of_question(self, question: Question, groups: Groups) -> ContributionBounds:
-        """Return the contribution bounds of one person for a question."""
+    @cached_property
+    def families(self) -> dict[tuple[Any, ...], list[Question]]:
+        """The questions whose numbers are adjusted together, for each such statistic."""
+        families: dict[tuple[Any, ...], list[Question]] = {}
+        for question in self.publish if self.consistent else ():
+            for statistic in question.statistic_names:
+                if statistic in question.additive_statistics:
+                    families.setdefault(question.measure(statistic), []).append(question)
+        is_coarse = {column for column, level in self.levels.items() if level.depth}
+        return {
+            measure: questions
+            for measure, questions in families.items()
+            if len(questions) > 1 or is_coarse.intersection(questions[0].by)
+        }
+
+    @cached_property
+    def levels(self) -> dict[str, Level]:
+        """The level of each column that questions group by, in the hierarchy."""
+        return {name: level_of(name, self.hierarchy, self.groups) for name in self.grouped}
+
+    def is_adjusted(self, question: Question, statistic: str) -> bool:
+        """Return whether the numbers of a statistic are adjusted to add up with others."""
+        return question.measure(statistic) in self.families
+
+    def table_columns(self, question: Question, statistic: str) -> tuple[str, ...]:
+        """Return the columns of the table that numbers are sums of: those of a whole family.
+
+        They are the columns of the question if its numbers are not adjusted.
+        """
+        if not self.is_adjusted(question, statistic):
+            return tuple(question.by)
+        members = self.families[question.measure(statistic)]
+        columns = (self.levels[name].column for member in members for name in member.by)
+        return tuple(dict.fromkeys(columns))
+
+    def marginal(self, question: Question, statistic: str) -> Marginal:
+        """Return the sums of a table that the numbers of a statistic are."""
+        columns = self.table_columns(question, statistic)
+        shape = tuple(len(self.groups[name]) for name in columns) or (1,)
+        levels = (self.levels[name] for name in question.by)
+        return Marginal(shape, tuple((columns.index(level.column), level) for level in levels))
+
+    def adjustments(self) -> list[tuple[list[int], Adjustment]]:
+        """Return how numbers are adjusted, and which of the prepared queries they are from."""
+        prepared = self.prepare()
+        adjustments = []
+        for measure in self.families:
+            indices = [
+                index
+                for index, (question, query) in enumerate(prepared)
+                if isinstance(query, Count | Sum) and question.measure(query.name) == measure
+            ]
+            marginals = [self.marginal(prepared[i][0], prepared[i][1].name) for i in indices]
+            queries: Any = [prepared[i][1] for i in indices]
+            adjustment = Adjustment(marginals, queries, self.confidence, clamp=self.clamp)
+            adjustments.append((indices, adjustment))
+        return adjustments
+
+    def _bounds_of_table(
+        self, question: Question, statistic: str, groups: Groups
+    ) -> ContributionBounds:
+        """Return the contribution bounds of one person for the table that a statistic is from."""
         rows = 1 if question.per_person is not None else self.max_rows or 1
-        return self._contribution_bounds(_number_of_groups(question, groups), rows)
+        columns = self.table_columns(question, statistic)
+        return self._contribution_bounds(_number_of_groups(columns, groups), rows)
+
+    def _bounds_of_question(
+        self, question: Question, statistic: str, groups: Groups
+    ) -> ContributionBounds:
+        """Return the contribution bounds of one person for a statistic of a question.
+
+        Sums of a table have larger groups: all rows that count of a person may be in one of them.
+        """
+        bounds = self._bounds_of_table(question, statistic, groups)
+        if set(question.by) == set(self.table_columns(question, statistic)):
+            return bounds
+        all_groups = _number_of_groups(question.by, groups) or 1
+        return replace(bounds, groups=1, rows=bounds.groups * bounds.rows, all_groups=all_groups)
 
     def _contribution_bounds(self, all_groups: int | None, rows: int) -> ContributionBounds:
         """Return the contribution bounds of one person for `all_groups` groups; None if unknown."""
@@ -218,17 +313,23 @@ class Request:
         )
 
     def _query(self, question: Question, statistic: str, groups: Groups, loss: Loss) -> Query:
-        contribution = self._bounds_of_question(question, groups)
-        options = {"clamp": self.clamp, "intervals": self.intervals}
+        contribution = self._bounds_of_question(question, statistic, groups)
+        clamp = self.clamp and not self.is_adjusted(question, statistic)
+        options = {"clamp": clamp, "intervals": self.intervals}
         return question.query(statistic, loss, contribution=contribution, **options)
 
     def _shared_statistics(self, question: Question) -> tuple[str, ...]:
         """Return the statistics of a question that share noisy sums.
 
         If neighbours replace a person, separate counts and sums are more accurate: a person in
-        another's place moves the two sums of a mean by twice the width of the bounds.
+        another's place moves the two sums of a mean by twice the width of the bounds. Numbers that
+        are adjusted to add up have separate noise.
         """
-        return question.shared_statistics if self.neighbours == ADD_REMOVE else ()
+        if self.neighbours != ADD_REMOVE:
+            return ()
+        names = question.shared_statistics
+        shared = tuple(name for name in names if not self.is_adjusted(question, name))
+        return shared if len(shared) > 1 else ()
 
     def _payments(self, question: Question) -> list[tuple[str, ...]]:
         """Return the statistics of a question in order; those that share noisy sums together."""
@@ -262,9 +363,8 @@ class Request:
         for question in self.publish:
             for names in self._payments(question):
                 is_selected = names[0].partition(":")[0] in SELECTED
-                selections = (
-                    self._bounds_of_question(question, self.groups).groups if is_selected else None
-                )
+                bounds = self._bounds_of_question(question, names[0], self.groups)
+                selections = bounds.groups if is_selected else None
                 make = partial(self._first_query, question, names)
                 items.append(Item(make, selections, question.weight * len(names), question.error))
         budget = Budget(
@@ -315,17 +415,22 @@ class Request:
         groups = self.groups if groups is None else groups
         plans: dict[PlanKey, Plan] = {}
         for question, query in self.prepare(groups):
-            if not all(groups[name] for name in question.by):
+            key = self.plan_key(question, query)
+            if not all(groups[name] for name in key.by):
                 continue  # No group was discovered.
-            key = PlanKey(question.by, question.person_value)
             asks = dict.fromkeys((*(plans[key].asks if key in plans else ()), query.ask))
             by = tuple(
                 Grouping(name, tuple(groups[name]), discovered=self._is_open(name))
-                for name in question.by
+                for name in key.by
             )
-            unit = self._unit(self._bounds_of_question(question, groups), question.person_value)
+            bounds = self._bounds_of_table(question, query.name, groups)
+            unit = self._unit(bounds, question.person_value)
             plans[key] = Plan(tuple(asks), by, self.missing, unit)
         return plans
+
+    def plan_key(self, question: Question, query: AnyQuery) -> PlanKey:
+        """Return the key of the plan that answers a query."""
+        return PlanKey(self.table_columns(question, query.name), question.person_value)
 
     def checks(self) -> tuple[Plan, ...]:
         """Return plans that detect errors in columns and values before groups are discovered.
@@ -369,6 +474,13 @@ class Request:
         data["groups"] = {
             column: keys if isinstance(keys, str) else [key_for_json(key) for key in keys]
             for column, keys in self.groups.items()
+        }
+        data["hierarchy"] = {
+            finer: {
+                column: {name: [key_for_json(key) for key in keys] for name, keys in parts.items()}
+                for column, parts in coarser.items()
+            }
+            for finer, coarser in self.hierarchy.items()
         }
         return data
 
@@ -414,7 +526,7 @@ class Request:
         for question, query in self.prepare(groups):
             ask = query.ask
             group_cells = checking.number_of_cells(ask) if isinstance(ask, Cells | Edges) else 1
-            cells += group_cells * (_number_of_groups(question, groups) or 0)
+            cells += group_cells * (_number_of_groups(question.by, groups) or 0)
         if cells > _MOST_CELLS:
             raise ArgumentError(
                 f"All groups together must have at most 2^26 cells, got {cells:,}. Use fewer "
@@ -449,6 +561,64 @@ def _check_groups(request: Request) -> None:
             "A request for an error needs declared groups, because discovery costs a "
             "part of the budget. Give weights instead."
         )
+
+
+def _with_hierarchy(request: Request) -> Groups:
+    """Return the declared groups of each column, with those that the hierarchy derives."""
+    groups = check_groups(request.groups)
+    derived = derived_groups(request.hierarchy, groups)
+    for column, keys in derived.items():
+        if groups.get(column, keys) != keys:
+            raise ArgumentError(
+                f"The groups of {column!r} come from the hierarchy: leave them out of groups."
+            )
+    return {**groups, **derived}
+
+
+def _check_consistent(request: Request) -> None:
+    """Raise unless the questions of a consistent request can be made to add up."""
+    for question in request.publish:
+        _check_levels(request, question)
+    if not request.consistent:
+        return
+    if request.discovered or any(question.error is not None for question in request.publish):
+        raise ArgumentError(
+            "A consistent request needs declared groups, and a budget in place of errors: groups "
+            "are not discovered, and margins change when numbers are adjusted."
+        )
+    if not request.families:
+        raise ArgumentError(
+            "Nothing adds up: a consistent request needs the counts, or the sums of a column with "
+            "the same bounds, of several groupings."
+        )
+    for (statistic, *_), questions in request.families.items():
+        marginals = [request.marginal(question, statistic) for question in questions]
+        if len(hierarchy_axes(marginals)) > 1:
+            raise ArgumentError(
+                f"The {statistic}s that add up must use one hierarchy. Ask for others in another "
+                "request."
+            )
+        if statistic == "count" and request.clamp and from_coarse_to_fine(marginals) is None:
+            raise ArgumentError(
+                "Counts that overlap cannot be made non-negative integers that add up. Say "
+                "{clamp} for fractions that may be negative, or let each grouping refine another: "
+                "by city, and by city and sex.",
+                clamp=False,
+            )
+
+
+def _check_levels(request: Request, question: Question) -> None:
+    """Raise unless a question uses coarser columns as it may."""
+    for column in question.by:
+        others = set(question.statistic_names).difference(question.additive_statistics)
+        if request.levels[column].depth and (others or not request.consistent):
+            raise ArgumentError(
+                f"{column!r} comes from the hierarchy: only counts and sums can be grouped by it, "
+                "in a request with {consistent}.",
+                consistent=True,
+            )
+    if len({request.levels[name].column for name in question.by}) < len(question.by):
+        raise ArgumentError(f"by must name one level of a hierarchy, got {list(question.by)}.")
 
 
 def _check_text_columns(request: Request) -> None:
@@ -513,17 +683,21 @@ def _check_max_groups(request: Request) -> None:
             )
         return
     most = check_integer("max_groups", request.max_groups, least=1, most=_MOST_GROUPS)
-    numbers = [_number_of_groups(question, request.groups) for question in request.publish]
+    numbers = [
+        _number_of_groups(request.table_columns(question, statistic), request.groups)
+        for question in request.publish
+        for statistic in question.statistic_names
+    ]
     if most > max(_MOST_GROUPS if number is None else number for number in numbers):
         groups = max(number or 1 for number in numbers)
         reject("max_groups", most, f"be at most {groups}, the number of groups")
 
 
-def _number_of_groups(question: Question, groups: Groups) -> int | None:
-    """Return the number of groups of a question, or None if it is not known yet."""
-    if any(isinstance(groups[column], str) for column in question.by):
+def _number_of_groups(by: Sequence[str], groups: Groups) -> int | None:
+    """Return the number of groups of all columns together, or None if it is not known yet."""
+    if any(isinstance(groups[column], str) for column in by):
         return None
-    return prod(len(groups[column]) for column in question.by)
+    return prod(len(groups[column]) for column in by)
 
 
 def _count_noise(loss: Loss, contribution: ContributionBounds) -> WholeNoise:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from dpnoise.core import html
-from dpnoise.core.arrays import Array
+from dpnoise.core.arrays import Array, Floats
 from dpnoise.core.errors import check_positive
 from dpnoise.core.safe_text import align_columns
 from dpnoise.noise.generator import Generator
@@ -23,6 +23,11 @@ LAPLACE_WORDS: Final = "Laplace noise, exact, rounded once"
 GAUSSIAN_WORDS: Final = "Gaussian noise, exact, rounded once"
 DISCRETE_WORDS: Final = "discrete Laplace noise, exact"
 NO_INFORMATION: Final = "no information: too few rows for this epsilon"
+# For sums of many noises: the standard deviation is widened by this part of it, and this part of the
+# probability to fail is left to each error of the computation.
+_SMOOTHING: Final = 2.0**-6
+_PART_OF_SERIES: Final = 2.0**-9
+_LEAST_IN_SERIES: Final = 2.0**-26  # A smaller probability to fail drowns in rounding errors.
 _HALVINGS: Final = 30  # Halvings of an interval: its upper end is then at most 10^-9 too large.
 SMALL_TABLE: Final = "dpnoise.statistics.report/small_table.html"  # For notebooks.
 
@@ -89,6 +94,9 @@ class Release:
     shared
         The statistics that were computed from the same noisy sums, this one included. Together
         they cost `epsilon` or `rho` once. Empty if this release shares its noise with no other.
+    adjusted
+        Whether the number was adjusted to add up with others of its statistic. `scale` is that of
+        the noise before.
     """
 
     query: str
@@ -106,6 +114,7 @@ class Release:
     rho: float | None = None
     no_information: Any = False
     shared: tuple[str, ...] = ()
+    adjusted: bool = False
 
     @property
     def paid_for(self) -> str:
@@ -241,6 +250,23 @@ class WholeNoise:
             noise = self.mechanism.scale * _laplace_sum_quantile(sizes, confidence)
         return noise * (1 + 2.0**-40) + sum(sizes) / 2
 
+    @property
+    def variance(self) -> float:
+        """The variance, not counting rounding."""
+        is_gaussian = isinstance(self.mechanism, GaussianMechanism)
+        return self.mechanism.scale**2 * (1 if is_gaussian else 2)
+
+    def log_characteristic(self, places: Floats) -> Floats:
+        """Return the logarithm of the characteristic function of the noise before rounding."""
+        scale = self.mechanism.scale
+        if isinstance(self.mechanism, GaussianMechanism):
+            return -((scale * places) ** 2) / 2
+        if isinstance(self.mechanism, DiscreteLaplaceMechanism):
+            # With 1/scale near or beyond the largest that sinh takes, the noise is 0.
+            places = np.sin(places / 2) / math.sinh(min(0.5 / scale, 300.0))
+            return -np.log1p(places**2)
+        return -np.log1p((scale * places) ** 2)
+
     def error_of_three(self, confidence: float) -> float:
         """Return a bound on the sum of the sizes of three independent noises, rounded ones too.
 
@@ -290,6 +316,52 @@ def _laplace_sum_quantile(weights: Sequence[float], confidence: float) -> float:
         return sum(c * math.exp(-t * unit / w) for c, w in zip(factors, distinct, strict=True))
 
     return unit * _quantile(tail, 1 - confidence)
+
+
+def combined_error(parts: Sequence[tuple[WholeNoise, Floats]], confidence: float) -> float:
+    """Return the margin of a weighted sum of noisy integers, with the weights of each noise.
+
+    The law of the sum X is a Fourier series of its characteristic function. Where noise is discrete
+    the series does not converge, so a little Gaussian noise Z is added: if |Z| <= d and
+    |X + Z| <= t, then |X| <= t + d. With a standard deviation s, X is beyond x s with probability
+    at most 2.7 exp(-x/sqrt(2)), as all sums of Laplace noise are. Five errors take a small part of
+    the probability to fail: that of d, twice; the period of the series; the terms that are left
+    out; and rounding errors, below 2^-37.
+    """
+    terms = [
+        (noise, weight, times)
+        for noise, weights in parts
+        for weight, times in _distinct_weights(weights)
+    ]
+    if len(terms) == 1 and terms[0][2] == 1:
+        return terms[0][1] * terms[0][0].error(confidence)
+    spread = math.sqrt(sum(n * w * w * noise.variance for noise, w, n in terms))
+    rounding = sum(w * n / 2 for noise, w, n in terms if noise.words != DISCRETE_WORDS)
+    beyond = 1 - confidence
+    if beyond < _LEAST_IN_SERIES:
+        return spread * math.sqrt(2) * (1 - math.log(beyond)) + rounding
+    share = beyond * _PART_OF_SERIES
+    bits = -math.log(share)
+    half_period = math.sqrt(2) * (bits + 1) + 2 * _SMOOTHING  # In standard deviations.
+    number = math.ceil(2 * bits * half_period / (math.pi * _SMOOTHING))
+    indices = np.arange(1, number + 1)
+    places = indices * (math.pi / half_period)  # In units of 1/spread.
+    logarithms = -((places * _SMOOTHING) ** 2) / (4 * bits)
+    for noise, weight, times in terms:
+        logarithms += times * noise.log_characteristic(places * (weight / spread))
+    factors = np.exp(logarithms) * (2 / math.pi) / indices
+
+    def tail(t: float) -> float:
+        return float(1 - t / half_period - factors @ np.sin(places * t))
+
+    margin = spread * (_quantile(tail, beyond - 5 * share) + _SMOOTHING)
+    return margin * (1 + 2.0**-30) + rounding
+
+
+def _distinct_weights(weights: Floats) -> list[tuple[float, int]]:
+    """Return the sizes of weights that are not 0, and how often each occurs, up to rounding."""
+    sizes, times = np.unique(np.round(np.abs(weights), 12), return_counts=True)
+    return [(w, n) for w, n in zip(sizes.tolist(), times.tolist(), strict=True) if w]
 
 
 def _quantile(tail: Callable[[float], float], probability: float) -> float:
