@@ -96,6 +96,9 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
             f"{'rows' if request.person is None else 'persons'} is {discovery.threshold:,} or more"
         )
         console.print(terminal.prose(threshold))
+    if request.consistent:
+        sentences = [*request.adjusted_in_words, "Their margins are those before, and most shrink."]
+        console.print(terminal.prose("\n" + escape_text(" ".join(sentences))))
     if rows_in_group is not None:
         console.print(terminal.prose(_explain_rows(request, rows_in_group, tolerance)))
     summary = (

@@ -218,8 +218,9 @@ def _show(table: Table, *, as_json: bool) -> None:
     joint_words = ' and "all within" for all numbers of one statistic together' if joint else ""
     source = "" if table.source is None else f"Data: {escape_text(table.source)}\n"
     cost = f"{request.cost_in_words} in all: {', '.join(costs)}."
+    adjusted = "".join(f"{escape_text(sentence)}\n" for sentence in request.adjusted_in_words)
     console.print(
-        f"\n{source}{cost} {neighbours_text(request)}\n"
+        f"\n{source}{adjusted}{cost} {neighbours_text(request)}\n"
         f'With probability {request.confidence:g} "within" holds for each single number'
         f"{joint_words}, not counting {request.uncounted}."
     )

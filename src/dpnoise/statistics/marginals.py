@@ -6,6 +6,7 @@ with noise they do not. `Adjustment` sees only noisy numbers, so it costs no pri
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,7 +28,7 @@ _COUNT_STEP: Final = 2.0**-10  # Counts that may be negative are published as mu
 _FLOAT_BITS: Final = 52  # Multiples of a number up to 2^52 times as large add up exactly in floats.
 _ROUNDING: Final = 2.0**-40  # A bound on the relative rounding errors of least squares.
 _LARGEST_COUNT: Final = 2.0**62
-WORDS: Final = ", adjusted to add up"
+ADDS_UP: Final = "adjusted to add up"
 
 
 # Hierarchies --------------------------------------------------------------------------------------
@@ -77,12 +78,12 @@ def _check_parts(
             f"Each group of {column!r} must be a text with a list of its parts: {{hierarchy}}.",
             hierarchy=_EXAMPLE,
         )
-    listed = [(type(key), key) for part in parts.values() for key in part]
-    declared = {(type(key), key) for key in keys}
+    listed = Counter((type(key), key) for part in parts.values() for key in part)
+    declared = Counter((type(key), key) for key in keys)
     for problem, wrong in (
-        (f"is not a group of {finer!r}", [key for key in listed if key not in declared]),
-        (f"is in no group of {column!r}", declared.difference(listed)),
-        (f"is in two groups of {column!r}", {key for key in listed if listed.count(key) > 1}),
+        (f"is not a group of {finer!r}", listed.keys() - declared.keys()),
+        (f"is in no group of {column!r}", declared - listed),
+        (f"is in two groups of {column!r}", listed - declared),
     ):
         for _, key in wrong:
             raise ArgumentError(
@@ -99,9 +100,7 @@ class Level(NamedTuple):
     group_of_key: Integers  # The index of the group, for each key of the table's column.
 
 
-def level_of(
-    column: str, hierarchy: Hierarchy, groups: Mapping[str, Sequence[Key]]
-) -> Level:
+def level_of(column: str, hierarchy: Hierarchy, groups: Mapping[str, Sequence[Key]]) -> Level:
     """Return the level of a column."""
     for finer, coarser in hierarchy.items():
         if column in coarser:
@@ -246,15 +245,16 @@ class _Tree:
         estimates: list[Floats] = []
         spreads: list[Floats] = []  # The variance of each estimate, up to a factor.
         is_known = False
-        for level, (precision, numbers) in enumerate(zip(precisions, weighted, strict=True)):
-            below = np.zeros((len(numbers), *[1] * (numbers.ndim - 1)))
+        for level, (precision, own) in enumerate(zip(precisions, weighted, strict=True)):
+            below = np.zeros((len(own), *[1] * (own.ndim - 1)))  # The precision of finer sums.
+            sums: Floats | float = 0.0
             if is_known:
                 parent = self.parents[level - 1]
-                below = 1 / _add_children(spreads[-1], parent, len(numbers))
-                numbers = numbers + below * _add_children(estimates[-1], parent, len(numbers))
+                below = 1 / _add_children(spreads[-1], parent, len(own))
+                sums = _add_children(estimates[-1], parent, len(own))
             is_known = is_known or precision > 0
             spreads.append(1 / (precision + below) if is_known else below + 1)
-            estimates.append(numbers * spreads[-1])
+            estimates.append((own + below * sums) * spreads[-1])
         best = estimates[-1]
         for level in reversed(range(len(self.parents))):
             parent, spread = self.parents[level], spreads[level]
@@ -338,9 +338,7 @@ def top_down(chain_of_marginals: Sequence[Marginal], estimates: Sequence[Floats]
     """
     top = np.clip(np.rint(estimates[0]), 0, _LARGEST_COUNT).astype(np.int64)
     numbers = [top]
-    for (coarser, finer), targets in zip(
-        pairwise(chain_of_marginals), estimates[1:], strict=True
-    ):
+    for (coarser, finer), targets in zip(pairwise(chain_of_marginals), estimates[1:], strict=True):
         parent = np.zeros(finer.size, dtype=np.int64)
         parent[finer.group_of_cell] = coarser.group_of_cell
         order = np.argsort(parent, kind="stable")
@@ -364,7 +362,7 @@ def share_out(total: int, targets: Floats) -> Integers:
     excess = (np.cumsum(descending) - total) / np.arange(1, targets.size + 1)
     positive = max(int(np.count_nonzero(descending > excess)), 1)
     exact = np.maximum(targets - excess[positive - 1], 0.0)
-    parts = np.floor(exact).astype(np.int64)
+    parts: Integers = np.floor(exact).astype(np.int64)
     left = total - int(parts.sum())
     if 0 <= left <= parts.size:
         parts[np.argsort(parts - exact, kind="stable")[:left]] += 1
@@ -393,18 +391,17 @@ class Adjustment:
         self._marginals = marginals
         variances = [query.noise.variance for query in queries]
         self._variances = [variance / max(variances) for variance in variances]
-        is_count = isinstance(queries[0], Count)
-        self._order = from_coarse_to_fine(marginals) if is_count and clamp else None
-        self._step = _COUNT_STEP if is_count else queries[0].bounds.grid
-        unit = 1.0 if is_count else queries[0].bounds.grid
+        first = queries[0]
+        unit = first.bounds.grid if isinstance(first, Sum) else 1.0
+        self._step = unit if isinstance(first, Sum) else _COUNT_STEP
+        is_whole = clamp and isinstance(first, Count)
+        self._order = from_coarse_to_fine(marginals) if is_whole else None
         noises = [query.noise for query in queries]
         self._margins = [
             unit * self._margins_of(index, noises, confidence) for index in range(len(marginals))
         ]
 
-    def _margins_of(
-        self, index: int, noises: Sequence[WholeNoise], confidence: float
-    ) -> Floats:
+    def _margins_of(self, index: int, noises: Sequence[WholeNoise], confidence: float) -> Floats:
         """Return the margin of each estimate of a marginal, and of all its estimates together.
 
         Numbers that a symmetry of the table exchanges have the same margins.
@@ -462,7 +459,7 @@ class Adjustment:
                 replace(
                     release, value=number, error=single,
                     joint_error=None if release.joint_error is None else joint,
-                    grid=step, mechanism=release.mechanism + WORDS, adjusted=True,
+                    grid=step, mechanism=f"{release.mechanism}, {ADDS_UP}", adjusted=True,
                 )
                 for release, number, single, joint in zip(
                     part, value.tolist(), *error.tolist(), strict=True
@@ -485,4 +482,5 @@ def _whole_margins(values: Integers, estimates: Floats, margins: Floats) -> Inte
     """
     below = values - np.maximum(estimates - margins, 0.0)
     above = estimates + margins - values
-    return np.floor(np.maximum(np.maximum(below, above), 0.0)).astype(np.int64)
+    whole: Integers = np.floor(np.maximum(np.maximum(below, above), 0.0)).astype(np.int64)
+    return whole

@@ -23,9 +23,9 @@ from dpnoise.core.strict_json import Data
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
 from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
+from dpnoise.statistics.marginals import ADDS_UP, Adjustment, marginal_answer
 from dpnoise.statistics.plan import Key
 from dpnoise.statistics.report import quote_blanks
-from dpnoise.statistics.marginals import Adjustment, marginal_answer
 from dpnoise.statistics.requests import Discovery, Groups, Question, Request, key_for_json
 from dpnoise.statistics.results import NO_INFORMATION, SMALL_TABLE, Release
 from dpnoise.statistics.shared_sums import AnyQuery, NoisySums
@@ -134,7 +134,7 @@ class Table:
         ]
         rule = f"hold with probability {request.confidence:g}, not counting {request.uncounted}"
         cost = f"{request.cost_in_words} in all, with {request.neighbours_in_words}"
-        notes = [f"{cost}. Margins {rule}."]
+        notes = [*request.adjusted_in_words, f"{cost}. Margins {rule}."]
         if len(rows) > len(shown):
             notes.insert(0, f"{len(rows) - len(shown):,} more numbers: see rows() or to_pandas().")
         if not rows:
@@ -184,6 +184,7 @@ class Table:
             "neighbours": f"differ by {self.request.neighbours_in_words}",
             "margins": f"do not count {self.request.uncounted}",
             "privacy": self.request.cost().floats(),
+            "adjusted": self.request.adjusted_in_words,
             "ledger": None if self.ledger is None else dict(self.ledger),
             "request": self.request.to_dict(),
             "discovered": [
@@ -245,6 +246,7 @@ def _title(group_column: str) -> str:
 
 def _rows(published: Published, by: Sequence[str], note: str | None) -> Iterator[Row]:
     release = published.release
+    note_of_release = "; ".join(filter(None, [ADDS_UP if release.adjusted else None, note])) or None
     keys = dict(zip(published.by, published.group, strict=True))
     for number in release.numbers():
         label = number.path[0] if number.path else release.query
@@ -257,7 +259,7 @@ def _rows(published: Published, by: Sequence[str], note: str | None) -> Iterator
             **{_title(name): keys.get(name) for name in by},
             **dict(zip(_TEXTS, (published.column, statistic), strict=True)),
             **dict(zip(_NUMBERS, numbers, strict=True)),
-            _NOTE: NO_INFORMATION if number.no_information else note,
+            _NOTE: NO_INFORMATION if number.no_information else note_of_release,
         }
 
 

@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from dpnoise.core.errors import (
@@ -232,9 +232,12 @@ class Question:
         return tuple(name for name in self.statistic_names if name in {"count", "sum"})
 
     def measure(self, statistic: str) -> tuple[Any, ...]:
-        """Return what is measured, without the groups: the statistic, the column, its bounds."""
-        bounds = (self.lower, self.upper, self.grid) if statistic != "count" else ()
-        return statistic, self.column, self.person_value, *bounds
+        """Return what is measured, without the groups: the statistic, the column and the rest."""
+        ignored = {"statistics", "by", "weight", "error", "edges"}
+        if statistic == "count" and self.per_person is None:
+            ignored |= {"lower", "upper", "grid"}
+        names = (part.name for part in fields(self) if part.name not in ignored)
+        return statistic, *(getattr(self, name) for name in names)
 
     @property
     def person_value(self) -> PersonValue | None:

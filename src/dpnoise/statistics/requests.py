@@ -33,6 +33,7 @@ from dpnoise.statistics.composition import Cost, Loss
 from dpnoise.statistics.discovery_threshold import threshold
 from dpnoise.statistics.engines import checking
 from dpnoise.statistics.marginals import (
+    ADDS_UP,
     Adjustment,
     Hierarchy,
     Level,
@@ -208,7 +209,8 @@ class Request:
             for column, keys in self.groups.items()
         ]
         cost = f"{self.cost_in_words} in all, with {self.neighbours_in_words}"
-        lines = [*map(str, self.publish), *groups, cost, f"protected: {self.privacy_unit}"]
+        lines = [*map(str, self.publish), *groups, *self.adjusted_in_words, cost]
+        lines.append(f"protected: {self.privacy_unit}")
         return "\n".join(map(escape_text, lines))
 
     @property
@@ -508,6 +510,18 @@ class Request:
         """What the margins do not count, in words."""
         bounds = [name for name in ("max_groups", "max_rows") if getattr(self, name) is not None]
         return "clamping" + (f" and rows left out by {' and '.join(bounds)}" if bounds else "")
+
+    @property
+    def adjusted_in_words(self) -> list[str]:
+        """What is adjusted to add up, and the rows that it covers: a sentence for each."""
+        sentences = []
+        for (statistic, column, *_), questions in self.families.items():
+            columns = " and ".join(self.table_columns(questions[0], statistic))
+            rows = f", of the rows in declared groups of {columns}" if columns else ""
+            sentences.append(
+                f"{ADDS_UP.capitalize()}: each {statistic} of {column or 'rows'}{rows}."
+            )
+        return sentences
 
     @property
     def cost_in_words(self) -> str:

@@ -23,11 +23,10 @@ LAPLACE_WORDS: Final = "Laplace noise, exact, rounded once"
 GAUSSIAN_WORDS: Final = "Gaussian noise, exact, rounded once"
 DISCRETE_WORDS: Final = "discrete Laplace noise, exact"
 NO_INFORMATION: Final = "no information: too few rows for this epsilon"
-# For sums of many noises: the standard deviation is widened by this part of it, and this part of the
-# probability to fail is left to each error of the computation.
-_SMOOTHING: Final = 2.0**-6
-_PART_OF_SERIES: Final = 2.0**-9
+_SMOOTHING: Final = 2.0**-6  # Widens the margin of a combined noise, in standard deviations.
+_PART_OF_SERIES: Final = 2.0**-9  # Of the probability to fail, for each error of a series.
 _LEAST_IN_SERIES: Final = 2.0**-26  # A smaller probability to fail drowns in rounding errors.
+_NEGLIGIBLE: Final = 2.0**-70  # Terms of a series that no sum of them shows.
 _HALVINGS: Final = 30  # Halvings of an interval: its upper end is then at most 10^-9 too large.
 SMALL_TABLE: Final = "dpnoise.statistics.report/small_table.html"  # For notebooks.
 
@@ -345,11 +344,12 @@ def combined_error(parts: Sequence[tuple[WholeNoise, Floats]], confidence: float
     half_period = math.sqrt(2) * (bits + 1) + 2 * _SMOOTHING  # In standard deviations.
     number = math.ceil(2 * bits * half_period / (math.pi * _SMOOTHING))
     indices = np.arange(1, number + 1)
-    places = indices * (math.pi / half_period)  # In units of 1/spread.
+    places = (indices * (math.pi / half_period)).astype(np.float64)  # In units of 1/spread.
     logarithms = -((places * _SMOOTHING) ** 2) / (4 * bits)
     for noise, weight, times in terms:
         logarithms += times * noise.log_characteristic(places * (weight / spread))
     factors = np.exp(logarithms) * (2 / math.pi) / indices
+    places, factors = places[factors > _NEGLIGIBLE], factors[factors > _NEGLIGIBLE]
 
     def tail(t: float) -> float:
         return float(1 - t / half_period - factors @ np.sin(places * t))
