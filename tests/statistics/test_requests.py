@@ -84,9 +84,11 @@ def test_groups_of_typed_columns_match_as_people_write_them() -> None:
 
 
 def test_groups_of_text_match_by_what_the_request_declares() -> None:
-    path = text("g,x", "1,1", "1.0,1", "true,1", "TRUE,1", "2024-01-31,1", "NA,1", ",1", "one,1")
-    assert counts(path, "g", ["1"]) == [1]
-    assert counts(path, "g", [1]) == [2]
+    lines = ("1,1", "01,1", "1.0,1", "1 ,1", "true,1", "TRUE,1", "2024-01-31,1", "NA,1", ",1")
+    path = text("g,x", *lines, "one,1")
+    for key in ("1", 1, "01", "1.0", 1.0, "1 "):  # To the letter.
+        assert counts(path, "g", [key]) == [1]
+    assert counts(path, "g", ["1", "01", "1.0", "1 "]) == [1, 1, 1, 1]
     assert counts(path, "g", [True]) == [2]
     assert counts(path, "g", [dt.date(2024, 1, 31)]) == [1]
     assert counts(path, "g", ["NA", "one"]) == [1, 1]

@@ -16,6 +16,7 @@ import mpmath
 import numpy as np
 import pytest
 from flint import arb, ctx
+from support.person_worlds import ranks_of
 
 from dpnoise.core import arrays, kernel_table, reference
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, RoundingModeError
@@ -366,17 +367,15 @@ class SelectionRecorder:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.epsilons: list[Fraction] = []
         self.targets: list[Fraction] = []
-        self.shifts: list[int] = []
         self.rows: list[int] = []
         monkeypatch.setattr(selections, "_select_cell", self._select)
 
     def _select(
-        self, cells: selections.Ranks, q: float, epsilon: float, rng: None, row: int, shift: int = 0
+        self, cells: selections.Ranks, q: float, epsilon: float, rng: None, row: int
     ) -> int:
         assert rng is None
         self.targets.append(Fraction(q) * int(cells.rows))
         self.epsilons.append(Fraction(epsilon))
-        self.shifts.append(shift)
         self.rows.append(row)
         return 0
 
@@ -485,23 +484,39 @@ def test_several_quantiles_without_noise_are_those_of_the_rows(
     assert selections.select_places(counts, places[2:], 1.0, None) == [6]
 
 
-def test_the_ends_of_an_interval_are_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 100 cells at scale 4 the shift is 4 log(100 / 0.05) = 30.4 ranks: 31 + 1, of 50.
-
-    Cell i has the ranks i to i + 1, so the first with the rank 18 is 17.
-    """
-    monkeypatch.setattr(selections.Ranks, "select", select_without_noise)
-    assert selections.select_ends(np.ones(100, np.int64), 0.5, 0.5, 0.9, None) == (17, 81)
-
-
-def test_the_ends_of_an_interval_have_half_of_epsilon_each_and_targets_on_both_sides(
+def test_an_interval_without_noise_is_the_narrowest_with_enough_ranks_to_spare(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With 4 cells, scale 4 and confidence 0.9 it is 4 log(4 / 0.05) = 17.5 ranks, so 18 + 1."""
-    recorder = SelectionRecorder(monkeypatch)
-    selections.select_ends(np.array([1, 1, 1, 1]), 0.5, 0.5, 0.9, None)
-    assert recorder.epsilons == [Fraction(1, 4)] * 2
-    assert (recorder.shifts, recorder.rows) == ([-19, 19], [1, 1])
+    """With 100 cells there are 15 widths; at scale 2 they need 2 log(14 / 0.2) = 8.5: 9 + 1.
+
+    Cell 50 - w has 50 - w rows below it, so a width of 10 has 10 ranks to spare on the left, and 11
+    on the right. The widths are 0, 1, 2, 3, 4, 6, 8, 11, ...
+    """
+    scales = []
+
+    def best(scores: Any, _: object, scale: float, __: object) -> int:
+        scales.append(scale)
+        return int(np.argmax(scores))
+
+    monkeypatch.setattr(selections, "noisy_argmax", best)
+    ones = np.ones(100, np.int64)
+    assert selections.interval_widths(100).tolist() == [
+        *(0, 1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 99),
+    ]
+    assert selections.select_interval(ones, 50, 0.5, 0.5, 0.9, None) == (39, 61)
+    assert selections.select_interval(ones, 97, 0.5, 0.5, 0.9, None) == (33, 99)
+    assert selections.select_interval(20 * ones, 50, 0.5, 0.5, 0.9, None) == (49, 51)
+    assert selections.select_interval(30 * ones, 50, 0.5, 0.5, 0.9, None) == (49, 51)
+    assert scales == [2.0] * 4
+
+
+def test_the_ranks_to_spare_make_a_miss_improbable() -> None:
+    """P(a miss) is at most (m - 1)/2 exp(-h/s), for every number of widths and scale."""
+    for number, scale, confidence in product((1, 2, 3, 33), (0.01, 1.0, 2.0, 50.0), (0.5, 0.95)):
+        needed = selections.spare_ranks(number, scale, confidence)
+        assert (number - 1) / 2 * math.exp(-needed / scale) <= 1 - confidence
+        fewer = (number - 1) / 2 * math.exp(-(needed - 2) / scale)
+        assert needed <= 2 or fewer > 1 - confidence
 
 
 def test_the_scale_of_a_selected_rank_is_twice_the_larger_side_over_epsilon() -> None:
@@ -511,7 +526,7 @@ def test_the_scale_of_a_selected_rank_is_twice_the_larger_side_over_epsilon() ->
         assert selections.place_scale(q, 0.5, 3) == 3 * 2 * side / 0.5
 
 
-def test_the_target_of_a_selection_is_its_part_of_the_rows_and_shifted_only_if_asked(
+def test_the_target_of_a_selection_is_its_part_of_the_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of 4 rows 3/8 are 1.5. A row that counts 2 has the scale 2 * 2 * 5/8 over epsilon."""
@@ -523,12 +538,11 @@ def test_the_target_of_a_selection_is_its_part_of_the_rows_and_shifted_only_if_a
         return 0
 
     monkeypatch.setattr(selections.Ranks, "select", select)
-    cells = selections.Ranks.of(np.array([1, 1, 1, 1]))
+    cells = ranks_of(np.array([1, 1, 1, 1]))
     selections._select_cell(cells, 0.375, 0.5, None, 2)
-    selections._select_cell(cells, 0.375, 0.5, None, 2, -3)
     targets = [(int(target.whole), float(target.part)) for target, _ in selected]
-    assert targets == [(1, 0.5), (-2, 0.5)]
-    assert [scale for _, scale in selected] == [5.0, 5.0]
+    assert targets == [(1, 0.5)]
+    assert [scale for _, scale in selected] == [5.0]
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -543,12 +557,15 @@ def test_quantiles_and_their_intervals_spend_at_most_epsilon_together(
         spent.append(Fraction(epsilon))
         return [0] * len(places)
 
-    def select_ends(_: object, __: float, epsilon: float, *___: object) -> tuple[int, int]:
+    def select_interval(
+        _: object, cell: int, __: float, epsilon: float, *___: object
+    ) -> tuple[int, int]:
+        assert cell == 0
         spent.append(Fraction(epsilon))
         return 0, 0
 
     monkeypatch.setattr(selections, "select_places", select_places)
-    monkeypatch.setattr(selections, "select_ends", select_ends)
+    monkeypatch.setattr(selections, "select_interval", select_interval)
     at = [(i + 1) / (number + 1) for i in range(number)]
     counts = np.array([[3, 0, 5]])
     contribution = ContributionBounds(groups=2)
@@ -569,10 +586,10 @@ def test_quantiles_and_their_intervals_spend_at_most_epsilon_together(
     assert spent == [Fraction(epsilon)]
 
 
-def test_quantiles_are_refused_if_noise_for_the_ends_of_intervals_would_be_too_large() -> None:
-    """A median at epsilon e has e/4 for each end: the scale is 2 (1/2)/(e/4) = 4/e."""
-    selections.QuantileSelection("x", [0.5], 0, 2, 2.0**-958, 1.0, interval=True)
-    too_small = math.nextafter(2.0**-958, 0.0)
+def test_quantiles_are_refused_if_noise_for_their_intervals_would_be_too_large() -> None:
+    """A median at epsilon e has e/2 for its interval: the scale is 2 (1/2)/(e/2) = 2/e."""
+    selections.QuantileSelection("x", [0.5], 0, 2, 2.0**-959, 1.0, interval=True)
+    too_small = math.nextafter(2.0**-959, 0.0)
     with pytest.raises(ArgumentError, match="scale"):
         selections.QuantileSelection("x", [0.5], 0, 2, too_small, 1.0, interval=True)
 

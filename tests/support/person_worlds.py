@@ -171,10 +171,16 @@ def check_scores(query: QuantileSelection, answer: Any, neighbour: Any) -> None:
     assert sum(losses) <= amount * len(query.losses), query.name
 
 
+def ranks_of(counts: NDArray[np.int64]) -> Ranks:
+    """Return the ranks of all cells."""
+    up_to = np.cumsum(counts, dtype=np.int64)
+    return Ranks(up_to - counts, up_to, up_to[-1])
+
+
 def _score_difference(
     counts: NDArray[np.int64], neighbour_counts: NDArray[np.int64], level: float
 ) -> Fraction:
-    ranks = [Ranks.of(cells) for cells in (counts, neighbour_counts)]
+    ranks = [ranks_of(cells) for cells in (counts, neighbour_counts)]
     targets = [target_rank(level, ranks_of_world.rows) for ranks_of_world in ranks]
     floats = [
         ranks_of_world.scores(target) for ranks_of_world, target in zip(ranks, targets, strict=True)

@@ -75,7 +75,7 @@ class QuantileSelection(LossMixin):
         parts = self.epsilon_of_row / 2 if interval else self.epsilon_of_row
         self._epsilon_here, self._epsilon_ends = parts, quotient_down(parts, len(self.places))
         for place in self.places:  # Raises for an impossible scale before noise is drawn.
-            place_scale(place, self._epsilon_ends / 2)
+            place_scale(place, self._epsilon_ends)
 
     @property
     def name(self) -> str:
@@ -95,20 +95,30 @@ class QuantileSelection(LossMixin):
         del groups  # The interval of a group does not depend on the others.
         if not self.interval:
             return "no interval"
-        half = self._epsilon_ends / 2
-        shift = max(
-            interval_shift(self.bounds.cells, place_scale(place, half), confidence)
-            for place in self.places
-        )
-        return f"an interval with ends about {shift:,} ranks from the quantile"
+        ranks = math.ceil(self._expected_ranks(confidence))
+        return f"an interval with ends about {ranks:,} ranks from the quantile"
 
     def expected_margin(self, rows: int, confidence: float) -> float:
         """Return how far off a quantile of a number of rows with evenly spread values may be."""
-        depth = 1 if self.interval else levels(len(self.places))  # The errors of levels add up.
-        epsilon = self._epsilon_ends / 2 if self.interval else self._epsilon_here / depth
-        scale = max(place_scale(place, epsilon) for place in self.places)
-        ranks = depth * interval_shift(self.bounds.cells, scale, confidence)
+        ranks = self._expected_ranks(confidence)
         return min(ranks / rows, 1.0) * self.possible_range(rows)
+
+    def _expected_ranks(self, confidence: float) -> float:
+        """Return how many ranks a quantile of evenly spread values, or its interval, is off.
+
+        Then a selection at scale s is off by more than t ranks with probability exp(-t/s) at most.
+        The errors of several levels add up. Intervals have ranks to spare.
+        """
+        depth = levels(len(self.places))
+        scales = [place_scale(place, self._epsilon_here / depth) for place in self.places]
+        ranks = depth * max(scales) * math.log(depth / (1 - confidence))
+        if not self.interval:
+            return ranks
+        number = interval_widths(self.bounds.cells).size
+        return ranks + max(
+            spare_ranks(number, place_scale(place, self._epsilon_ends), confidence)
+            for place in self.places
+        )
 
     def possible_range(self, rows: int) -> float:
         """Return how far the numbers that the bounds allow are apart."""
@@ -133,8 +143,7 @@ class QuantileSelection(LossMixin):
         values = [self._value(cells[place]) for place in self.places]
         intervals = []
         for place in self.places if self.interval else ():
-            low, high = select_ends(counts, place, self._epsilon_ends, confidence, rng)
-            ends = (min(low, cells[place]), max(high, cells[place]))
+            ends = select_interval(counts, cells[place], place, self._epsilon_ends, confidence, rng)
             intervals.append((self._value(ends[0]), self._value(ends[1])))
         everything = (self._value(0), self._value(self.bounds.cells - 1))
         marks = [ends == everything for ends in intervals]
@@ -167,10 +176,6 @@ class TargetRank(NamedTuple):
     whole: np.int64
     part: np.float64
 
-    def shift(self, ranks: int) -> "TargetRank":
-        """Return the target this many ranks further up."""
-        return TargetRank(self.whole + np.int64(ranks), self.part)
-
 
 def nearest_place(q: float) -> float:
     """Round q to a multiple of 2^-30. This moves a rank by at most one row in 2^31."""
@@ -200,12 +205,6 @@ class Ranks:
         self.up_to: Counts = up_to - shift
         self.rows = rows
         self.below[0], self.up_to[-1] = -_ALL_RANKS, _ALL_RANKS
-
-    @classmethod
-    def of(cls, counts: Counts) -> "Ranks":
-        """Return the ranks of cells with these counts."""
-        up_to = np.cumsum(counts, dtype=np.int64)
-        return cls(up_to - counts, up_to, up_to[-1])
 
     def scores(self, target: TargetRank) -> NDArray[np.float64]:
         """Return the scores as the nearest floats. Differences of ranks are below 2^53."""
@@ -282,16 +281,13 @@ class SpreadRows:
         )
 
 
-def _select_cell(
-    ranks: Ranks, q: float, epsilon: float, rng: Generator | None, row: int, shift: int = 0
-) -> int:
+def _select_cell(ranks: Ranks, q: float, epsilon: float, rng: Generator | None, row: int) -> int:
     """Select a quantile among the candidates of `ranks`: cells, or positions in a cell.
 
-    A row counts `row` units; `shift` moves the target rank up.
+    A row counts `row` units.
     """
     q = nearest_place(q)
-    target = target_rank(q, ranks.rows).shift(shift)
-    return ranks.select(target, place_scale(q, epsilon, row), rng)
+    return ranks.select(target_rank(q, ranks.rows), place_scale(q, epsilon, row), rng)
 
 
 @lru_cache(maxsize=256)
@@ -338,25 +334,78 @@ def levels(places: int) -> int:
     return places.bit_length()
 
 
-def select_ends(
-    counts: Counts, place: float, epsilon: float, confidence: float, rng: Generator | None
-) -> tuple[int, int]:
-    """Select two cells that have a quantile between them with probability `confidence` or more.
+class SpareRanks:
+    """How many ranks intervals around a cell have to spare, beyond those that they need.
 
-    Each cell costs half of epsilon. A selection misses its target by more than h ranks with a
-    probability below cells * exp(-h / scale). The two targets are therefore h ranks below and h
-    ranks above the quantile.
+    An interval of cells from a to b has min(q n - #(x < a), #(x <= b) - q n) ranks to spare: a
+    negative number if it misses the quantile. One more row moves this by at most max(q, 1-q). The
+    narrowest interval that has the ranks it needs gets the score 0. A narrower one gets minus the
+    ranks that it lacks, and a wider one minus those that the next narrower has beyond its need.
     """
-    ranks = Ranks.of(counts)
-    half = epsilon / 2
-    shift = interval_shift(counts.size, place_scale(place, half), confidence)
-    low, high = (
-        _select_cell(ranks, place, half, rng, 1, direction * shift) for direction in (-1, 1)
-    )
-    return min(low, high), max(low, high)
+
+    def __init__(self, counts: Counts, cell: int, target: TargetRank, needed: int) -> None:
+        widths = interval_widths(counts.size)
+        up_to = np.cumsum(counts, dtype=np.int64)
+        below = up_to - counts
+        below[0], up_to[-1] = -_ALL_RANKS, _ALL_RANKS
+        self.first = np.maximum(cell - widths, 0)
+        self.last = np.minimum(cell + widths, counts.size - 1)
+        # What an interval has beyond its need is the smaller of under + part and over - part.
+        self._under = target.whole - np.int64(needed) - below[self.first]
+        self._over = up_to[self.last] - target.whole - np.int64(needed)
+        self._part = target.part
+
+    def scores(self) -> NDArray[np.float64]:
+        """Return the scores as the nearest floats."""
+        under, over = self._under.astype(np.float64), self._over.astype(np.float64)
+        beyond = np.minimum(under + self._part, over - self._part)
+        narrower = np.concatenate([[-float(_ALL_RANKS)], beyond[:-1]])
+        penalties: NDArray[np.float64] = np.maximum(np.maximum(narrower, -beyond), 0.0)
+        return -penalties
+
+    def exact_score(self, index: int) -> Fraction:
+        """Return the score of one interval."""
+        narrower = Fraction(-_ALL_RANKS) if index == 0 else self._beyond(index - 1)
+        return -max(narrower, -self._beyond(index), Fraction(0))
+
+    def _beyond(self, index: int) -> Fraction:
+        part = Fraction(float(self._part))
+        return min(int(self._under[index]) + part, int(self._over[index]) - part)
 
 
-def interval_shift(cells: int, scale: float, confidence: float) -> int:
-    """Return by how many ranks the target of an interval's end is shifted."""
-    miss = (1 - confidence) / 2
-    return min(math.ceil(scale * math.log(cells / miss)) + 1, 2**60)
+def select_interval(
+    counts: Counts,
+    cell: int,
+    place: float,
+    epsilon: float,
+    confidence: float,
+    rng: Generator | None,
+) -> tuple[int, int]:
+    """Select an interval around a cell that has the quantile inside with `confidence` or more."""
+    place = nearest_place(place)
+    scale = place_scale(place, epsilon)
+    needed = spare_ranks(interval_widths(counts.size).size, scale, confidence)
+    rows = np.sum(counts, dtype=np.int64)
+    spare = SpareRanks(counts, cell, target_rank(place, rows), needed)
+    index = noisy_argmax(spare.scores(), spare.exact_score, scale, rng)
+    return int(spare.first[index]), int(spare.last[index])
+
+
+def interval_widths(cells: int) -> Counts:
+    """Return how far intervals reach on each side: 0, 1, and each about sqrt(2) times the last.
+
+    The last of them has all cells.
+    """
+    powers = np.rint(2.0 ** (np.arange(2 * cells.bit_length()) / 2)).astype(np.int64)
+    return np.unique(np.concatenate([[0], powers[powers < cells - 1], [cells - 1]]))
+
+
+def spare_ranks(number: int, scale: float, confidence: float) -> int:
+    """Return how many ranks one of `number` intervals needs to spare.
+
+    An interval that misses the quantile lacks more than h ranks if h are needed, and one interval
+    lacks none. Permute-and-flip selects the former only if its noise exceeds that of the latter by
+    h. This has probability exp(-h/scale)/2 for each of at most number - 1 intervals.
+    """
+    odds = max((number - 1) / (2 * (1 - confidence)), 1.0)
+    return min(math.ceil(scale * math.log(odds)) + 1, 2**60)

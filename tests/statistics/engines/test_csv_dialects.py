@@ -100,17 +100,19 @@ DIALECTS = [Dialect(*choices) for choices in itertools.islice(ALL, START, None, 
 def read_by_python(dialect: Dialect) -> tuple[int, int] | None:
     """Return the number of rows and the sum of x; None if a row is not as long as the header.
 
-    An empty line is not a row.
+    An empty line after the header is a missing value if there is one column, and otherwise no row.
     """
     quotes: dict[str, Any] = (
         {"quotechar": dialect.quote} if dialect.quote else {"quoting": csv.QUOTE_NONE}
     )
     lines = io.StringIO(dialect.text, newline="")
     reader = csv.reader(lines, delimiter=dialect.delimiter, strict=True, **quotes)
-    header, *rows = [row for row in reader if row]
-    if "x" not in header or any(len(row) != len(header) for row in rows):
+    lines_after = itertools.dropwhile(lambda row: not row, reader)
+    header = next(lines_after)
+    rows = [row for row in lines_after if row or len(header) == 1]
+    if "x" not in header or any(len(row) != len(header) for row in rows if row):
         return None
-    return len(rows), sum(int(row[header.index("x")]) for row in rows)
+    return len(rows), sum(int(row[header.index("x")]) for row in rows if row)
 
 
 def rows_and_total(files: Files) -> tuple[int, int]:
@@ -233,6 +235,28 @@ def test_a_file_compressed_by_zstd_may_have_line_breaks_in_quotes(tmp_path: Path
     with pa.CompressedOutputStream(str(path), "zstd") as opened:
         opened.write(b'"a\nb",x\n' + b'"c\nd",2\n' * 1_000)
     assert rows_and_total(Files(path)) == (1_000, 2_000)
+
+
+@pytest.mark.parametrize("line_end", LINE_ENDS)
+@pytest.mark.parametrize("last", ["", "\n", "\n\n"])
+@pytest.mark.parametrize("is_piped", [False, True])
+def test_in_a_file_of_one_column_empty_lines_are_missing_values(
+    line_end: str, last: str, is_piped: bool, tmp_path: Path
+) -> None:
+    """pandas and Polars would leave them out; a row that was left out could not be an error."""
+    text = f"x\n1\n\n20\n\n\n300{last}"
+    path = tmp_path / "one.csv"
+    path.write_bytes(text.replace("\n", line_end).encode())
+    missing = 3 + (last == "\n\n")
+    with ExitStack() as stack:
+        source = Files(path)
+        if is_piped:
+            stack.enter_context(standard_input(path.read_bytes()))
+            source = Files("-")
+        rows, sums = tally(source, PLAN).answers
+    assert (int(rows), int(sums.count), int(sums.total)) == (3 + missing, 3, 321)  # type: ignore[arg-type, union-attr]
+    with pytest.raises(ArgumentError, match="has no value"):
+        tally(Files(path), Plan((Rows(), Sums("x", 1.0, -1_000, 1_000))))
 
 
 def test_every_frame_of_zstd_is_read_to_its_end(tmp_path: Path) -> None:

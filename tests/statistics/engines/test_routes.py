@@ -186,7 +186,7 @@ def test_a_row_may_have_millions_of_letters(tmp_path: Path) -> None:
         ("\r\n\r\nx,y\r\n1,a\r\n2,b", 2),
         ("\ufeffx,y\n1,a\n", 1),
         ("x,y\n1,a\n\n\n2,b\n\n", 2),
-        ("x\n1\n\n2\n\n", 2),
+        ("x\n1\n\n2\n\n", 4),
         ('x\n1\n""\n2\n', 3),
         ("x,y\r1,a\r2,b\r", 2),
         ("x,y\n 1 , a\n2,b\n", 2),

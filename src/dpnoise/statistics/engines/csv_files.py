@@ -190,10 +190,8 @@ class Csv(RowSource):
             tables = [self._read_through_pipe(path) for path in paths]
         else:
             tables = self._read_in_parallel(paths)
-        # In a file of one column, an empty line is not a row: a missing entry has quotes.
-        condition = " WHERE c0 IS NOT NULL" if len(self._header_names) == 1 else ""
         columns = self.select_by_index(names)
-        selects = (f"SELECT {columns} FROM {table}{condition}" for table in tables)
+        selects = (f"SELECT {columns} FROM {table}" for table in tables)
         return f"({' UNION ALL '.join(selects)})"
 
     def _read_in_parallel(self, paths: Sequence[str]) -> list[str]:
@@ -227,9 +225,9 @@ class Csv(RowSource):
         if path != STANDARD_INPUT:  # A file is opened again for each scan.
             header = _read_header(files, path, self.shown, self.stack)
         encoding = "utf-8" if files.encoding == "utf-16" else files.encoding
-        rows = (chunk.encode(encoding) for chunk in iter(lambda: header.text.read(_CHUNK), ""))
         end = header.line_end
-        after = f"{end}{_COMMENT}{files.quote}x{end}".encode()
+        after = f"{_COMMENT}{files.quote}x{end}".encode()
+        rows = _encode_rows(header, encoding)
         writer = PipeWriter(end.encode() * header.lines, rows, after, self.stack)
         self._writers.append(writer)
         return self._read_csv([writer.path], header.lines, encoding, header=False)
@@ -243,6 +241,19 @@ class Csv(RowSource):
         """End all pipes."""
         for writer in self._writers:
             writer.stop()
+
+
+def _encode_rows(header: _Header, encoding: str) -> Iterator[bytes]:
+    """Yield the rows, the last one with a line end. In a file of one column, empty lines are rows.
+
+    DuckDB reads these as missing entries.
+    """
+    last = "\n"
+    while chunk := header.text.read(_CHUNK):
+        yield chunk.encode(encoding)
+        last = chunk[-1]
+    if last not in "\r\n":
+        yield header.line_end.encode()
 
 
 def check_complete(path: str) -> None:

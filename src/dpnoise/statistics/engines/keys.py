@@ -5,8 +5,8 @@ text. The type of a frame's column may depend on one row. If a key matched both 
 change which rows of other persons it matches.
 
 The types of files are declared, so a key matches as people write it. In a column of text, the
-number 5 matches the text 5; in a column of integers, the text 5 matches the number. A key that no
-row of the column's type can hold is an error.
+number 5 matches the text 5 to the letter, and neither 05 nor 5.0; in a column of integers, the text
+5 matches the number. A key that no row of the column's type can hold is an error.
 """
 
 import math
@@ -202,8 +202,6 @@ def _matching_texts(key: object) -> Iterator[str]:
         yield str(int(key))
     elif is_real(key) and math.isfinite(key):
         yield repr(float(key))
-        if float(key).is_integer():
-            yield str(int(float(key)))
     elif isinstance(key, datetime):
         yield from (key.isoformat(sep=" "), key.isoformat())
     elif isinstance(key, date):

@@ -123,6 +123,10 @@ class PostgresTable(Database):
             collation = f"has the collation {quote_name(column.loose_collation)}"
             raise spelling_error(name, collation, f'lower({sql}) COLLATE "C"')
 
+    def holds_decimals(self, name: str) -> bool:
+        """Return whether a column is numeric: such numbers come as text."""
+        return self._columns[name].base_name == "numeric"
+
     def stream(self, names: Sequence[str]) -> Stream:
         """Return a stream of some columns, which can be read several times."""
         parts = [f"{self._column_sql(name)} AS {quote_name(name)}" for name in names]
