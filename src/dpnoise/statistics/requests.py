@@ -243,8 +243,9 @@ class Request:
 
     @cached_property
     def levels(self) -> dict[str, Level]:
-        """The level of each column that questions group by, in the hierarchy."""
-        return {name: level_of(name, self.hierarchy, self.groups) for name in self.grouped}
+        """The level in the hierarchy of each column with declared groups."""
+        declared = (name for name in self.grouped if not self._is_open(name))
+        return {name: level_of(name, self.hierarchy, self.groups) for name in declared}
 
     def is_adjusted(self, question: Question, statistic: str) -> bool:
         """Return whether the numbers of a statistic are adjusted to add up with others."""
@@ -614,24 +615,22 @@ def _check_consistent(request: Request) -> None:
             )
         if statistic == "count" and request.clamp and from_coarse_to_fine(marginals) is None:
             raise ArgumentError(
-                "Counts that overlap cannot be made non-negative integers that add up. Say "
-                "{clamp} for fractions that may be negative, or let each grouping refine another: "
-                "by city, and by city and sex.",
-                clamp=False,
+                "Counts that overlap cannot be made non-negative integers that add up. Set clamp "
+                "to false for fractions that may be negative, or let each grouping refine another: "
+                "by city, and by city and sex."
             )
 
 
 def _check_levels(request: Request, question: Question) -> None:
     """Raise unless a question uses coarser columns as it may."""
-    for column in question.by:
-        others = set(question.statistic_names).difference(question.additive_statistics)
-        if request.levels[column].depth and (others or not request.consistent):
-            raise ArgumentError(
-                f"{column!r} comes from the hierarchy: only counts and sums can be grouped by it, "
-                "in a request with {consistent}.",
-                consistent=True,
-            )
-    if len({request.levels[name].column for name in question.by}) < len(question.by):
+    levels = [request.levels[name] for name in question.by if name in request.levels]
+    is_additive = len(question.additive_statistics) == len(question.statistics)
+    if any(level.depth for level in levels) and not (request.consistent and is_additive):
+        raise ArgumentError(
+            "Only the counts and sums of a consistent request can be grouped by a coarser column "
+            f"of a hierarchy, got by={list(question.by)}."
+        )
+    if len({level.column for level in levels}) < len(levels):
         raise ArgumentError(f"by must name one level of a hierarchy, got {list(question.by)}.")
 
 

@@ -243,7 +243,7 @@ def test_a_file_compressed_by_zstd_may_have_line_breaks_in_quotes(tmp_path: Path
 def test_in_a_file_of_one_column_empty_lines_are_missing_values(
     line_end: str, last: str, is_piped: bool, tmp_path: Path
 ) -> None:
-    """pandas and Polars would leave them out; a row that was left out could not be an error."""
+    """Pandas and Polars would leave them out; a row that was left out could not be an error."""
     text = f"x\n1\n\n20\n\n\n300{last}"
     path = tmp_path / "one.csv"
     path.write_bytes(text.replace("\n", line_end).encode())
