@@ -209,12 +209,13 @@ def _show(table: Table, *, as_json: bool) -> None:
         f"groups of {escape_text(discovery.column)} {amount_text(discovery)}"
         for discovery in request.discoveries()
     ]
+    payments = {}
     for published in table:
         release = published.release
         parts = ", ".join(f"{name} {part:.4g}" for name, part in release.parts.items())
         words = f"{release.paid_for} {amount_text(release)}" + (f" ({parts})" if parts else "")
-        if words not in costs:
-            costs.append(words)
+        payments[published.column, published.by, words] = words
+    costs += payments.values()
     joint_words = ' and "all within" for all numbers of one statistic together' if joint else ""
     source = "" if table.source is None else f"Data: {escape_text(table.source)}\n"
     cost = f"{request.cost_in_words} in all: {', '.join(costs)}."
