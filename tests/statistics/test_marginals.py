@@ -186,6 +186,13 @@ def test_a_coarser_column_need_not_be_in_the_data() -> None:
     }
 
 
+def test_numbers_of_all_rows_need_no_groups() -> None:
+    frame = people()
+    table = publish(frame, counts([(), ()], epsilon=SURE, hierarchy={}))
+    assert [published.release.value for published in table] == [frame.height] * 2
+    assert str(table).splitlines()[-2] == "Adjusted to add up: each count of rows."
+
+
 def test_other_statistics_are_untouched() -> None:
     every = Question(
         ["mean", "count", "median", "histogram", "std", "sum"], "x", -5, 50, edges=[0, 20, 50]
@@ -203,14 +210,14 @@ def test_the_noisy_numbers_alone_decide_the_adjusted_ones(monkeypatch: pytest.Mo
     frame, request = people(), counts(CHAIN)
     key = bytes(32)
     adjusted = publish(frame, request, testing.fixed_generator(key))
-    real = Adjustment.apply
+    real = Adjustment.adjust_releases
     seen: list[Any] = []
 
     def keep(_: Adjustment, noisy: Any) -> Any:
         seen.append(noisy)
         return noisy
 
-    monkeypatch.setattr(Adjustment, "apply", keep)
+    monkeypatch.setattr(Adjustment, "adjust_releases", keep)
     noisy = publish(frame, request, testing.fixed_generator(key))
     assert [p.release.value for p in noisy] != [p.release.value for p in adjusted]
     ((_, adjustment),) = request.adjustments()
@@ -338,7 +345,7 @@ def adjustment_and_draws(
             query._publish(part.astype(np.int64), confidence, None)
             for query, part in zip(queries, exact, strict=True)
         ]
-        adjusted = adjustment.apply(noisy)
+        adjusted = adjustment.adjust_releases(noisy)
         yield [
             (
                 np.array([float(release.value) for release in after]),

@@ -97,7 +97,8 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
         )
         console.print(terminal.prose(threshold))
     if request.consistent:
-        sentences = [*request.adjusted_in_words, "Their margins are those before, and most shrink."]
+        before = "Margins are those before the adjustment, which makes most of them smaller."
+        sentences = [*request.adjusted_in_words, before]
         console.print(terminal.prose("\n" + escape_text(" ".join(sentences))))
     if rows_in_group is not None:
         console.print(terminal.prose(_explain_rows(request, rows_in_group, tolerance)))

@@ -377,7 +377,7 @@ def share_out(total: int, targets: Floats) -> Integers:
 class Adjustment:
     """How the noisy numbers of one statistic are adjusted to add up, and their margins then.
 
-    It is made from public facts. `apply` gets noisy releases, and nothing else.
+    It is made from public facts. `adjust_releases` gets noisy releases, and nothing else.
     """
 
     def __init__(
@@ -431,7 +431,7 @@ class Adjustment:
             for one, variance in zip(self._marginals, self._variances, strict=True)
         ]
 
-    def apply(self, noisy: Sequence[Sequence[Release]]) -> list[list[Release]]:
+    def adjust_releases(self, noisy: Sequence[Sequence[Release]]) -> list[list[Release]]:
         """Return releases of numbers that add up, for the noisy releases of each marginal."""
         numbers = [np.array([float(release.value) for release in part]) for part in noisy]
         cells = least_squares(self._marginals, numbers, self._variances)

@@ -519,7 +519,7 @@ def _publish_all(
     published: list[Published] = []
     noisy = [release(question, query) for question, query in request.prepare(groups)]
     for indices, adjustment in adjustments:
-        adjusted = adjustment.apply([noisy[index] for index in indices])
+        adjusted = adjustment.adjust_releases([noisy[index] for index in indices])
         for index, releases in zip(indices, adjusted, strict=True):
             noisy[index] = releases
     remaining = iter(noisy)

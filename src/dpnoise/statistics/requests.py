@@ -303,7 +303,7 @@ class Request:
         bounds = self._bounds_of_table(question, statistic, groups)
         if set(question.by) == set(self.table_columns(question, statistic)):
             return bounds
-        all_groups = _number_of_groups(question.by, groups) or 1
+        all_groups = self.marginal(question, statistic).size
         return replace(bounds, groups=1, rows=bounds.groups * bounds.rows, all_groups=all_groups)
 
     def _contribution_bounds(self, all_groups: int | None, rows: int) -> ContributionBounds:
