@@ -146,11 +146,18 @@ def test_published_counts_add_up_in_every_table(
         assert all(isinstance(value, int) and value >= 0 for value in recorded)
 
 
-def test_published_sums_add_up_without_a_rounding_error() -> None:
-    questions = [Question(["sum"], "x", -5, 50, by=by) for by in OVERLAPPING]
-    request = replace(counts(CHAIN), publish=questions)
-    table = publish(people(), request)
-    assert check_adding_up(values_of(table.rows(), OVERLAPPING), OVERLAPPING) > 5
+@pytest.mark.parametrize(("lower", "groupings"), [(-5, OVERLAPPING), (0, CHAIN)])
+def test_published_sums_add_up_without_a_rounding_error(
+    lower: float, groupings: list[tuple[str, ...]]
+) -> None:
+    questions = [Question(["sum"], "x", lower, 50, by=by) for by in groupings]
+    request = replace(counts(CHAIN), publish=questions, epsilon=0.01)
+    values = values_of(publish(people(), request).rows(), groupings)
+    assert check_adding_up(values, groupings) > 5
+    assert (min(values.values()) < 0) == (lower < 0)  # Some sums are smaller than their noise.
+    if lower == 0:
+        with pytest.raises(ValueError, match="The sums of groupings that overlap add up only if"):
+            replace(request, publish=[Question(["sum"], "x", 0, 50, by=by) for by in OVERLAPPING])
 
 
 def test_with_hardly_any_noise_the_numbers_are_those_of_rows_in_declared_groups() -> None:
@@ -368,7 +375,8 @@ CASES: dict[str, Any] = {
     "fractions": (OVERLAPPING, False, lambda: Count(None, 0.5, clamp=False), 3),
     "little noise": (OVERLAPPING, False, lambda: Count(None, 3.0, clamp=False), 3),
     "Gaussian": (OVERLAPPING, False, lambda: Count(None, Loss("gaussian", 0.02), clamp=False), 3),
-    "sums": (OVERLAPPING, False, lambda: Sum("x", 0, 8, 0.5, 0.25), 100),
+    "sums": (OVERLAPPING, False, lambda: Sum("x", 0, 8, 0.5, 0.25, clamp=False), 100),
+    "sums from 0": (CHAIN, True, lambda: Sum("x", 0, 8, 0.5, 0.25, clamp=False), 10),
 }
 
 
@@ -494,9 +502,9 @@ def counties(**parts: Any) -> dict[str, Any]:
     ("options", "words"),
     [
         ({"consistent": "yes"}, "consistent must be true or false"),
-        ({"consistent": False}, "can be grouped by a coarser column of a hierarchy, got by=['half']"),
+        ({"consistent": False}, "grouped by a coarser column of a hierarchy, got by=['half']"),
         ({"groupings": [("town",)]}, "Nothing adds up: a consistent request needs"),
-        ({"groupings": OVERLAPPING}, "non-negative integers that add up. Set clamp to false"),
+        ({"groupings": OVERLAPPING}, "The counts of groupings that overlap add up only"),
         ({"groupings": [("town", "county"), ()]}, "by must name one level of a hierarchy"),
         ({"groups": {**GROUPS, "town": "discover"}}, "'town' must be declared to have a hierarchy"),
         ({"groups": {**GROUPS, "sex": "discover"}, "delta": 1e-6}, "needs declared groups"),

@@ -472,11 +472,12 @@ def test_every_output_says_that_margins_do_not_count_rows_that_are_left_out() ->
     assert request.uncounted == words
     table = rehearsal(request)
     assert table.record()["margins"] == f"do not count {words}"
-    assert {row["note"] for row in table.rows()} == {f"the margin does not count {words}"}
+    notes = {f"smaller than its margin; the margin does not count {words}"}
+    assert {row["note"] for row in table.rows()} == notes
     assert f"not counting {words}." in str(table)
     assert f"and do not count {words}" in render_record(table.record())
     by_row = rehearsal(Request(1.0, [Question(["count"])]))
-    assert {row["note"] for row in by_row.rows()} == {None}
+    assert {row["note"] for row in by_row.rows()} == {"smaller than its margin"}
     assert "not counting clamping." in str(by_row)
 
 

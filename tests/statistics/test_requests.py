@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +20,7 @@ from support.payments import losses_paid
 import dpnoise
 from dpnoise import cli, statistics
 from dpnoise.core.entropy import SYSTEM, EntropySource
+from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics import publishing
 from dpnoise.statistics.engines import runners
 from dpnoise.statistics.loading import load_request
@@ -509,3 +511,100 @@ def test_a_group_column_with_a_name_of_the_table_s_own_keeps_its_keys(name: str)
     table = publishing.rehearsal(request)
     assert [row[f"{name} (group)"] for row in table.rows()] == ["cork", "dublin"]
     assert table.to_arrow().column_names == table.titles() == list(table.rows()[0])
+
+
+# What is not shown, and what is marked ------------------------------------------------------------
+
+
+def small_groups(suppress: str | None = None) -> statistics.Table:
+    """Return counts of 0, 1 and 100,000 rows, the first two of which are below their margins."""
+    frame = pl.DataFrame({"city": ["b", *["c"] * 100_000], "x": 5.0})
+    groups = {"city": ["a", "b", "c"]}
+    questions = [Question(["count"], by=["city"]), Question(["histogram"], "x", edges=[0, 9, 10])]
+    return statistics.publish(frame, Request(0.02, questions, groups, suppress=suppress))
+
+
+def test_a_number_below_its_margin_is_marked() -> None:
+    """Each margin is about 300 rows, and noise of 100,000 has a probability below e^-900."""
+    table = small_groups()
+    numbers = [number for published in table for number in published.release.numbers()]
+    below = [abs(number.value) < number.error for number in numbers]
+    assert below[2:4] == [False, False]
+    notes = [row["note"] for row in table.rows()]
+    assert notes == ["smaller than its margin" if mark else None for mark in below]
+    lines = str(table).splitlines()
+    assert [" *" in line for line in lines[1:6]] == below
+    has_footnote = "* smaller than its margin: the exact number may be 0." in lines
+    assert has_footnote == any(below)
+
+
+def test_numbers_with_too_large_a_margin_are_suppressed_everywhere(tmp_path: Path) -> None:
+    table = small_groups("margin > 0.3")
+    margins = [row["margin"] for row in table.rows()]
+    assert [row["value"] is None for row in table.rows()] == [True, True, False, False, True]
+    assert [margin is None for margin in margins] == [True, True, False, False, True]
+    record = table.record()
+    assert [one["value"] for one in record["releases"][:2]] == [None, None]
+    assert record["releases"][3]["value"][1] is None
+    assert {one["suppressed"] for one in record["releases"] if one["suppressed"]} == {
+        "margin > 0.3"
+    }
+    assert str(table).count("suppressed: its margin is too large") == 3
+    table.to_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("suppressed: its margin is too large") == 3
+    assert "leaves out: margin &gt; 0.3" in page
+    assert table.to_pandas()["value"].isna().sum() == 3
+    assert table.to_polars()["value"].null_count() == 3
+
+
+@pytest.mark.parametrize("rule", ["margin", "margin > x", "margin > 0", "count < 5", 0.3])
+def test_another_rule_for_suppression_is_an_error(rule: Any) -> None:
+    with pytest.raises(ArgumentError, match=r'suppress must be a rule such as "margin > 0.3"'):
+        Request(1.0, [Question(["count"])], suppress=rule)
+
+
+def test_a_rule_judges_intervals_and_leaves_numbers_without_a_margin() -> None:
+    """The interval of 3 rows covers nearly everything; without one, nothing is known."""
+    frame = pl.DataFrame({"x": [1.0, 2.0, 3.0]})
+    question = Question(["median"], "x", 0, 100)
+    for intervals in (True, False):
+        request = Request(0.01, [question], intervals=intervals, suppress="margin > 0.3")
+        (published,) = statistics.publish(frame, request)
+        assert (published.release.value is None) == intervals
+
+
+@pytest.mark.parametrize("names", [["sum"], ["count", "sum", "mean"]])
+def test_sums_of_values_that_cannot_be_negative_are_clamped_like_counts(names: list[str]) -> None:
+    """Of 40 sums of nothing about 20 are negative; that none is has the probability 2^-40."""
+    frame = pl.DataFrame({"city": ["z"], "x": [1.0]})
+    groups = {"city": [f"city {number}" for number in range(40)]}
+
+    def sums(lower: float, *, clamp: bool) -> list[float]:
+        request = Request(1.0, [Question(names, "x", lower, 10, by=["city"])], groups, clamp=clamp)
+        rows = statistics.publish(frame, request).rows()
+        return [row["value"] for row in rows if row["statistic"] == "sum"]
+
+    assert min(sums(0, clamp=True)) == 0
+    assert min(sums(0, clamp=False)) < 0
+    assert min(sums(-1, clamp=True)) < 0
+
+
+def test_the_function_clamps_sums_too() -> None:
+    sums = {
+        clamp: [
+            statistics.sum([], lower=0, upper=10, epsilon=1.0, clamp=clamp).value for _ in range(40)
+        ]
+        for clamp in (True, False)
+    }
+    assert min(sums[True]) == 0 > min(sums[False])
+
+
+@pytest.mark.parametrize("name", ["mean", "variance", "std"])
+def test_no_margin_exceeds_what_the_bounds_allow(name: str) -> None:
+    question = Question([name], "x", 0, 100)
+    (published,) = statistics.publish(pl.DataFrame({"x": [50.0]}), Request(0.01, [question]))
+    release = published.release
+    largest = {"mean": 100, "variance": 2500, "std": 50}[name]
+    assert release.error <= max(release.value, largest - release.value)
+    assert release.no_information

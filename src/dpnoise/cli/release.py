@@ -26,7 +26,7 @@ from dpnoise.statistics.engines.files import check_there
 from dpnoise.statistics.ledger import LedgerCharge, open_ledger
 from dpnoise.statistics.publishing import Table
 from dpnoise.statistics.requests import Request
-from dpnoise.statistics.results import Number
+from dpnoise.statistics.results import BELOW_MARGIN, MARK, Number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,8 +59,8 @@ class LabelledNumber(NamedTuple):
 
     @property
     def size(self) -> float:
-        """The length of its bar; 0 for a number without information."""
-        return 0.0 if self.number.no_information else abs(self.number.value)
+        """The length of its bar; 0 for a number that is not shown."""
+        return 0.0 if self.number.is_hidden else abs(self.number.value)
 
 
 def _release(arguments: argparse.Namespace) -> None:
@@ -196,7 +196,7 @@ def _show(table: Table, *, as_json: bool) -> None:
     joint = any(bar.number.joint is not None for bar in bars)
     titles = [title, "published", "within", *(["all within"] if joint else []), ""]
     sign = "±" if terminal.can_show("±") else "+-"
-    rows = [[bar.label, *bar.number.format(sign)[: 3 if joint else 2], ""] for bar in bars]
+    rows = [[bar.label, *bar.number.format(sign, MARK)[: 3 if joint else 2], ""] for bar in bars]
     rich_table = terminal.format_table(titles, rows, console.width, folded=0)
     length = min(_BAR, console.width - terminal.table_width(rich_table))
     if length >= _SHORTEST_BAR:
@@ -220,10 +220,12 @@ def _show(table: Table, *, as_json: bool) -> None:
     source = "" if table.source is None else f"Data: {escape_text(table.source)}\n"
     cost = f"{request.cost_in_words} in all: {', '.join(costs)}."
     adjusted = "".join(f"{escape_text(sentence)}\n" for sentence in request.adjusted_in_words)
+    is_marked = any(bar.number.is_below_margin for bar in bars)
+    footnote = f"\n{MARK.strip()} {BELOW_MARGIN}: the exact number may be 0." if is_marked else ""
     console.print(
         f"\n{source}{adjusted}{cost} {neighbours_text(request)}\n"
         f'With probability {request.confidence:g} "within" holds for each single number'
-        f"{joint_words}, not counting {request.uncounted}."
+        f"{joint_words}, not counting {request.uncounted}.{footnote}"
     )
 
 
@@ -292,11 +294,11 @@ def _draw_panel(axis: "Axes", query: str, panel: list[LabelledNumber], request: 
     errors = [span for bar in panel if (span := _span(bar.number)) is not None]
     bar_container = axis.barh(
         range(len(panel)),
-        [float(min(bar.size, _LONGEST_BAR)) * (-1 if bar.number.value < 0 else 1) for bar in panel],
+        [math.copysign(min(bar.size, _LONGEST_BAR), bar.number.value or 0) for bar in panel],
         xerr=[list(side) for side in zip(*errors, strict=True)] or None,
         tick_label=[
             shorten(escape_text(bar.label), _LONGEST_LABEL)
-            + ("\n(no information)" if bar.number.no_information else "")
+            + (f"\n({bar.number.format()[0].partition(':')[0]})" if bar.number.is_hidden else "")
             for bar in panel
         ],
         color="#3b7ea1",
@@ -321,7 +323,7 @@ def _draw_panel(axis: "Axes", query: str, panel: list[LabelledNumber], request: 
 
 def _span(number: Number) -> tuple[float, float] | None:
     """Return the lengths of the error bar of a number on both sides."""
-    if number.no_information:
+    if number.is_hidden:
         return 0.0, 0.0
     if number.interval is not None:
         return number.value - number.interval[0], number.interval[1] - number.value

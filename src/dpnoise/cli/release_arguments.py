@@ -177,7 +177,8 @@ _QUESTION: Final = (
     ),
     Option("--missing", MISSING, "how to treat rows without a value: empty, NA, NaN, null (error)"),
     Option("--confidence", float, "the confidence of the margins (0.95)"),
-    Option("--no-clamp", bool, "publish counts below 0 as they are"),
+    Option("--suppress", str, 'rule for leaving out numbers: --suppress "margin > 0.3"'),
+    Option("--no-clamp", bool, "publish counts and sums below 0 as they are"),
     Option("--intervals", bool, "spend half of the epsilon of quantiles on intervals"),
 )
 # The budget and what it protects.
@@ -377,6 +378,7 @@ def _request(arguments: argparse.Namespace) -> Request:
         _questions(arguments, tuple(groups)),
         groups,
         clamp=not arguments.no_clamp,
+        suppress=arguments.suppress,
         intervals=arguments.intervals,
         consistent=arguments.totals,
         **_typed_options(arguments, ("missing", "delimiter", "confidence", *chosen)),

@@ -200,6 +200,7 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
     upper: float,
     epsilon: float | None = None,
     grid: float | None = None,
+    clamp: bool = True,
     **options: Unpack[Options],
 ) -> Release:
     """Release the sum of the values, each clamped to the bounds.
@@ -216,6 +217,8 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
         The privacy loss: smaller is more private and less accurate. None if `rho` is given.
     grid
         A power of two; values are rounded to its multiples. Default: about the larger bound / 2^32.
+    clamp
+        Whether a sum below 0 is released as 0 if `lower` is not negative.
     **options
         What to do with missing values, the noise, and the confidence of margins: `Options`.
 
@@ -229,7 +232,7 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
     >>> sum([3.5, 2.0, 7.25], lower=0, upper=10, epsilon=0.5).scale
     20.0
     """
-    query = partial(queries.Sum, _COLUMN, lower, upper, grid=grid)
+    query = partial(queries.Sum, _COLUMN, lower, upper, grid=grid, clamp=check_flag("clamp", clamp))
     return _release(values, query, epsilon, options)
 
 

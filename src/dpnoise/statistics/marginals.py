@@ -392,14 +392,13 @@ class Adjustment:
         variances = [query.noise.variance for query in queries]
         self._variances = [variance / max(variances) for variance in variances]
         first = queries[0]
-        unit = first.bounds.grid if isinstance(first, Sum) else 1.0
-        self._step = unit if isinstance(first, Sum) else _COUNT_STEP
-        is_whole = clamp and isinstance(first, Count)
+        self._is_count = isinstance(first, Count)
+        self._unit = first.bounds.grid if isinstance(first, Sum) else 1.0
+        is_whole = clamp and (isinstance(first, Count) or first.bounds.least >= 0)
         self._order = from_coarse_to_fine(marginals) if is_whole else None
         noises = [query.noise for query in queries]
-        self._margins = [
-            unit * self._margins_of(index, noises, confidence) for index in range(len(marginals))
-        ]
+        indices = range(len(marginals))
+        self._margins = [self._unit * self._margins_of(i, noises, confidence) for i in indices]
 
     def _margins_of(self, index: int, noises: Sequence[WholeNoise], confidence: float) -> Floats:
         """Return the margin of each estimate of a marginal, and of all its estimates together.
@@ -437,23 +436,21 @@ class Adjustment:
         cells = least_squares(self._marginals, numbers, self._variances)
         estimates = [marginal.add_up(cells) for marginal in self._marginals]
         rounding = _ROUNDING * max(float(np.abs(part).max()) for part in numbers)
+        values: list[Array]
         if self._order is None:
-            step = _step_for(cells, self._step)
+            step = _step_for(cells, _COUNT_STEP if self._is_count else self._unit)
             rounded = np.rint(cells / step) * step
             values = [marginal.add_up(rounded) for marginal in self._marginals]
-            errors = [
-                margins + rounding + np.abs(value - estimate)
-                for margins, value, estimate in zip(self._margins, values, estimates, strict=True)
-            ]
         else:
-            step = 1.0
-            in_order = [(self._marginals[i], estimates[i]) for i in self._order]
-            whole = top_down(*zip(*in_order, strict=True))
-            values = [part for _, part in sorted(zip(self._order, whole, strict=True))]
-            errors = [
-                _whole_margins(value, estimate, margins + rounding)
-                for margins, value, estimate in zip(self._margins, values, estimates, strict=True)
-            ]
+            step = _step_for(cells, self._unit)
+            in_order = [(self._marginals[i], estimates[i] / step) for i in self._order]
+            whole = dict(zip(self._order, top_down(*zip(*in_order, strict=True)), strict=True))
+            unit = int(step) if self._is_count else step
+            values = [whole[index] * unit for index in range(len(whole))]
+        errors = [
+            self._errors(value, estimate, margins + rounding)
+            for margins, value, estimate in zip(self._margins, values, estimates, strict=True)
+        ]
         return [
             [
                 replace(
@@ -468,19 +465,20 @@ class Adjustment:
             for part, value, error in zip(noisy, values, errors, strict=True)
         ]  # fmt: skip
 
+    def _errors(self, values: Array, estimates: Floats, margins: Floats) -> Array:
+        """Return the margins of published numbers.
+
+        The exact number is within its margin of the estimate, and not below 0 if it cannot be.
+        """
+        if self._order is None:
+            return np.asarray(margins + np.abs(values - estimates))
+        below = values - np.maximum(estimates - margins, 0.0)
+        above = estimates + margins - values
+        errors: Array = np.maximum(np.maximum(below, above), 0.0)
+        return np.floor(errors).astype(np.int64) if self._is_count else errors
+
 
 def _step_for(cells: Floats, step: float) -> float:
     """Return a power of two, at least `step`, whose multiples add up exactly in floats."""
     largest = float(np.abs(cells).sum())
     return max(step, 2.0 ** (math.ceil(math.log2(largest)) - _FLOAT_BITS)) if largest else step
-
-
-def _whole_margins(values: Integers, estimates: Floats, margins: Floats) -> Integers:
-    """Return the margins of non-negative integers.
-
-    The exact number is not negative, and within its margin of the estimate.
-    """
-    below = values - np.maximum(estimates - margins, 0.0)
-    above = estimates + margins - values
-    whole: Integers = np.floor(np.maximum(np.maximum(below, above), 0.0)).astype(np.int64)
-    return whole

@@ -8,7 +8,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from itertools import islice
 from os import PathLike
@@ -27,7 +27,7 @@ from dpnoise.statistics.marginals import ADDS_UP, Adjustment, marginal_answer
 from dpnoise.statistics.plan import Key
 from dpnoise.statistics.report import quote_blanks
 from dpnoise.statistics.requests import Discovery, Groups, Question, Request, key_for_json
-from dpnoise.statistics.results import NO_INFORMATION, SMALL_TABLE, Release
+from dpnoise.statistics.results import BELOW_MARGIN, MARK, SMALL_TABLE, Release
 from dpnoise.statistics.shared_sums import AnyQuery, NoisySums
 
 Progress = Callable[[float], object]
@@ -128,13 +128,15 @@ class Table:
         shown = [
             [
                 *("" if row[name] is None else quote_blanks(row[name]) for name in labels),
-                *number.format()[: len(titles)],
+                *number.format(mark=MARK)[: len(titles)],
             ]
             for row, number in list(zip(rows, numbers, strict=True))[:_MOST_SHOWN]
         ]
         rule = f"hold with probability {request.confidence:g}, not counting {request.uncounted}"
         cost = f"{request.cost_in_words} in all, with {request.neighbours_in_words}"
         notes = [*request.adjusted_in_words, f"{cost}. Margins {rule}."]
+        if any(number.is_below_margin for number in numbers):
+            notes.append(f"{MARK.strip()} {BELOW_MARGIN}: the exact number may be 0.")
         if len(rows) > len(shown):
             notes.insert(0, f"{len(rows) - len(shown):,} more numbers: see rows() or to_pandas().")
         if not rows:
@@ -246,7 +248,7 @@ def _title(group_column: str) -> str:
 
 def _rows(published: Published, by: Sequence[str], note: str | None) -> Iterator[Row]:
     release = published.release
-    note_of_release = "; ".join(filter(None, [ADDS_UP if release.adjusted else None, note])) or None
+    adjusted = ADDS_UP if release.adjusted else None
     keys = dict(zip(published.by, published.group, strict=True))
     for number in release.numbers():
         label = number.path[0] if number.path else release.query
@@ -255,11 +257,13 @@ def _rows(published: Published, by: Sequence[str], note: str | None) -> Iterator
             *(number.value, number.error, number.joint, *(number.interval or (None, None))),
             *(release.confidence, release.epsilon, release.rho),
         )
+        if number.value is None:
+            numbers = (*[None] * len(numbers[:5]), *numbers[5:])
         yield {
             **{_title(name): keys.get(name) for name in by},
             **dict(zip(_TEXTS, (published.column, statistic), strict=True)),
             **dict(zip(_NUMBERS, numbers, strict=True)),
-            _NOTE: NO_INFORMATION if number.no_information else note_of_release,
+            _NOTE: "; ".join(filter(None, [number.note, adjusted, note])) or None,
         }
 
 
@@ -364,6 +368,8 @@ def publish(  # Most of its lines are documentation.
         return noisy_sums.release(query, answer, request.confidence)
 
     published = _publish_all(request, groups, release, adjustments)
+    if (largest := request.largest_margin) is not None:
+        published = tuple(replace(one, release=one.release.suppress(largest)) for one in published)
     table = Table(
         request, published, found=discovered, ledger=charge.summary, source=_source_name(source)
     )

@@ -175,6 +175,7 @@ class _BoundedStatistic(_NoisyStatistic):
     """Base class of statistics with declared bounds and noise for the contribution of one row."""
 
     _squares = False  # Whether the statistic needs the sum of the squares, too.
+    _least_released: int | None = None  # Smaller sums are published as this one, if clamped.
 
     def __init__(
         self,
@@ -184,6 +185,8 @@ class _BoundedStatistic(_NoisyStatistic):
         epsilon: float | Loss,
         grid: float | None = None,
         contribution: ContributionBounds = ONE_ROW,
+        *,
+        clamp: bool = True,
     ) -> None:
         bounds_of = Bounds.of_squares if self._squares else Bounds.of_sum
         self.column, self.bounds = column, bounds_of(lower, upper, grid)
@@ -191,7 +194,9 @@ class _BoundedStatistic(_NoisyStatistic):
         self.losses = (as_loss(epsilon),)
         change = self._person_change(contribution.rows)
         self.sensitivity = change.added
-        self.noise = WholeNoise.of(self.losses[0], contribution, change)
+        self.noise = WholeNoise.of(
+            self.losses[0], contribution, change, lower=self._least_released if clamp else None
+        )
         width = self.bounds.upper - self.bounds.lower
         scale = self.mechanism.scale * (width**2 if self._squares else self.bounds.grid)
         if scale > EXTREME:
@@ -212,6 +217,11 @@ class Sum(_BoundedStatistic, AdditiveStatistic):
     """The sum of the clamped values."""
 
     name = "sum"
+
+    @property
+    def _least_released(self) -> int | None:  # type: ignore[override]
+        """0 if no sum can be negative."""
+        return 0 if self.bounds.least >= 0 else None
 
     def _person_change(self, rows: int) -> PersonChange:
         return PersonChange.of_number(rows * self.bounds.largest, rows * self.bounds.span)
@@ -292,13 +302,19 @@ class _Moments(_BoundedStatistic):
         return [
             Release(
                 self.name, value := self.from_sums(row), self.epsilon, None,
-                margin := self.margin(row, errors), confidence,
-                joint_error=None if len(sums) == 1 else self.margin(row, joint),
+                min(margin := self.margin(row, errors), farthest := self._farthest(value)),
+                confidence,
+                joint_error=None if len(sums) == 1 else min(self.margin(row, joint), farthest),
                 mechanism=self.noise_words, grid=self.bounds.grid, rho=self.rho,
                 no_information=self._says_nothing(value, margin), shared=self.shared,
             )
             for row in sums
         ]  # fmt: skip
+
+    def _farthest(self, value: float) -> float:
+        """Return how far a number is from the farther end of what the bounds allow."""
+        low, high = self._possible()
+        return max(value - low, high - value)
 
     def _sum_errors(self, confidence: float) -> _Errors:
         """Return the bounds on the noise of the sums that `margin` needs."""
@@ -354,7 +370,7 @@ class Mean(_Moments):
         return PersonChange.of_sums(rows * self.bounds.width)
 
     def _possible(self) -> tuple[float, float]:
-        return self.bounds.least * self.bounds.grid, self.bounds.most * self.bounds.grid
+        return self.bounds.lower, self.bounds.upper
 
     def _typical(self, rows: int) -> list[int]:
         half = rows * self.bounds.width // 2

@@ -279,7 +279,7 @@ class Question:
         bounds = (self.lower, self.upper, loss, self.grid)
         try:
             if name in _BOUNDED:
-                return _BOUNDED[name](self.column, *bounds, contribution)
+                return _BOUNDED[name](self.column, *bounds, contribution, clamp=clamp)
             return QuantileSelection(
                 self.column, places, *bounds, interval=intervals, contribution=contribution
             )

@@ -1,6 +1,7 @@
 """Requests: the statistics to publish and their budget. They are made before a row is read."""
 
 import datetime as dt
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -102,7 +103,11 @@ class Request:
     confidence
         The probability that a published margin or interval holds.
     clamp
-        Whether counts below 0 are published as 0. Noise can make them negative.
+        Whether counts below 0, and sums of values that cannot be negative, are published as 0.
+        Noise can make them negative.
+    suppress
+        A rule for leaving out numbers, such as "margin > 0.3": those whose margin is more than 0.3
+        times the number. The rule reads only published numbers.
     intervals
         Whether quantiles spend half of their epsilon on confidence intervals. The numbers are then
         less accurate, often by a factor of two to three.
@@ -131,7 +136,7 @@ class Request:
     consistent
         Whether the counts of several questions are adjusted to add up, and likewise the sums of a
         column with the same bounds. They then cover only rows in the declared groups of all columns
-        of these questions. Adjusted counts are non-negative integers unless `clamp` is False.
+        of these questions. Adjusted counts are integers unless `clamp` is False.
     hierarchy
         Coarser columns for consistent counts and sums, which the data need not have. For each
         column one coarser column, and the groups that each of its groups consists of:
@@ -175,6 +180,7 @@ class Request:
     rho: float | None = None
     mechanism: str = "laplace"
     text_columns: Sequence[str] = ()
+    suppress: str | None = None
     consistent: bool = False
     hierarchy: Hierarchy = field(default_factory=dict)
 
@@ -194,6 +200,7 @@ class Request:
         is_character = isinstance(delimiter, str) and len(delimiter) == 1
         if not is_character or not delimiter.isascii() or delimiter in '"\r\n\0':
             reject("delimiter", delimiter, "be one ASCII character, no quote or newline")
+        self.largest_margin  # noqa: B018 - raises for a rule of another form
         _check_groups(self)
         _check_person(self)
         _check_text_columns(self)
@@ -525,6 +532,16 @@ class Request:
         return sentences
 
     @property
+    def largest_margin(self) -> float | None:
+        """The largest relative margin that is not suppressed; None without a rule."""
+        if self.suppress is None:
+            return None
+        rule = re.fullmatch(r"\s*margin\s*>\s*([0-9]*\.?[0-9]+)\s*", str(self.suppress))
+        if rule is None or not float(rule[1]):
+            reject("suppress", self.suppress, 'be a rule such as "margin > 0.3"')
+        return float(rule[1])
+
+    @property
     def cost_in_words(self) -> str:
         """The total cost, in words."""
         cost = self.cost().floats()
@@ -613,11 +630,12 @@ def _check_consistent(request: Request) -> None:
                 f"The {statistic}s that add up must use one hierarchy. Ask for others in another "
                 "request."
             )
-        if statistic == "count" and request.clamp and from_coarse_to_fine(marginals) is None:
+        is_clamped = request.clamp and (statistic == "count" or (questions[0].lower or 0.0) >= 0)
+        if is_clamped and from_coarse_to_fine(marginals) is None:
             raise ArgumentError(
-                "Counts that overlap cannot be made non-negative integers that add up. Set clamp "
-                "to false for fractions that may be negative, or let each grouping refine another: "
-                "by city, and by city and sex."
+                f"The {statistic}s of groupings that overlap add up only if some may be negative: "
+                "set clamp to false. Or let each grouping refine another: by city, and by city "
+                "and sex."
             )
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +23,9 @@ LAPLACE_WORDS: Final = "Laplace noise, exact, rounded once"
 GAUSSIAN_WORDS: Final = "Gaussian noise, exact, rounded once"
 DISCRETE_WORDS: Final = "discrete Laplace noise, exact"
 NO_INFORMATION: Final = "no information: too few rows for this epsilon"
+SUPPRESSED: Final = "suppressed: its margin is too large"
+BELOW_MARGIN: Final = "smaller than its margin"
+MARK: Final = " *"
 _SMOOTHING: Final = 2.0**-6  # Widens the margin of a combined noise, in standard deviations.
 _PART_OF_SERIES: Final = 2.0**-9  # Of the probability to fail, for each error of a series.
 _LEAST_IN_SERIES: Final = 2.0**-26  # A smaller probability to fail drowns in rounding errors.
@@ -37,20 +40,54 @@ class Number(NamedTuple):
     """A published number: its groups and label, its value, and its margins if known."""
 
     path: tuple[str, ...]
-    value: float
+    value: Any  # None if it is suppressed.
     error: float | None
     joint: float | None
     interval: tuple[float, float] | None
     no_information: bool = False
 
-    def format(self, sign: str = "±") -> tuple[str, str, str]:
-        """Return the number, its margin or interval, and its joint margin as text."""
+    @property
+    def note(self) -> str | None:
+        """What a reader must know of the number, or None."""
+        if self.value is None:
+            return SUPPRESSED
         if self.no_information:
-            return NO_INFORMATION, "", ""
+            return NO_INFORMATION
+        return BELOW_MARGIN if self.is_below_margin else None
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether a note is shown in place of the number."""
+        return self.value is None or self.no_information
+
+    @property
+    def is_below_margin(self) -> bool:
+        """Whether the number is smaller than its margin, so that 0 may be the exact one."""
+        if self.is_hidden or self.error is None or math.isinf(self.error):
+            return False
+        return bool(abs(self.value) < self.error)
+
+    @property
+    def relative_margin(self) -> float:
+        """The margin, or half of the interval, as a share of the number; 0 if it is not known."""
+        low, high = self.interval or (0.0, 0.0)
+        margin = (high - low) / 2 if self.error is None else self.error
+        if not margin:
+            return 0.0
+        return margin / abs(self.value) if self.value else math.inf
+
+    def format(self, sign: str = "±", mark: str = "") -> tuple[str, str, str]:
+        """Return the number, its margin or interval, and its joint margin as text.
+
+        The mark follows the margin of a number that is smaller than it.
+        """
+        if self.is_hidden:
+            return self.note or "", "", ""
         if self.interval is not None:
             value, low, high = format_interval(self.value, *self.interval)
             return value, f"{low} to {high}", ""
         value, margin = format_number(self.value, self.error, sign)
+        margin += mark if self.is_below_margin else ""
         joint = "" if self.joint is None else format_number(self.value, self.joint, sign)[1]
         return value, margin, joint
 
@@ -90,6 +127,8 @@ class Release:
     no_information
         Whether the margin or interval covers every number that the bounds allow; for several
         quantiles, a list.
+    suppressed
+        The rule of the request that left out numbers, such as "margin > 0.3". Their value is None.
     shared
         The statistics that were computed from the same noisy sums, this one included. Together
         they cost `epsilon` or `rho` once. Empty if this release shares its noise with no other.
@@ -113,7 +152,19 @@ class Release:
     rho: float | None = None
     no_information: Any = False
     shared: tuple[str, ...] = ()
+    suppressed: str | None = None
     adjusted: bool = False
+
+    def suppress(self, largest: float) -> "Release":
+        """Return the release without the numbers whose relative margin is larger."""
+        values = [
+            None if number.no_information or number.relative_margin > largest else number.value
+            for number in self.numbers()
+        ]
+        if None not in values:
+            return self
+        value = values if isinstance(self.value, list) else values[0]
+        return replace(self, value=value, suppressed=f"margin > {largest:g}")
 
     @property
     def paid_for(self) -> str:

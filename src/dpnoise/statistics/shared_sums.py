@@ -72,15 +72,16 @@ class DerivedSum(_Derived):
 
     name = "sum"
 
-    def __init__(self, base: Mean, shared: tuple[str, ...]) -> None:
+    def __init__(self, base: Mean, shared: tuple[str, ...], *, clamp: bool) -> None:
         super().__init__(base, shared)
         self._grid = base.bounds.grid
+        self._clamp = clamp and base.bounds.least >= 0
 
     def from_sums(self, sums: Sequence[int]) -> float:
         """Return the sum in the units of the values."""
         above, below = sums
         total = Fraction(self.bounds.most * above + self.bounds.least * below, self.bounds.width)
-        return float(total * Fraction(self._grid))
+        return float((max(total, Fraction(0)) if self._clamp else total) * Fraction(self._grid))
 
     def error(self, confidence: float) -> float:
         """Return the margin of each single number."""
@@ -140,7 +141,7 @@ def share_sums(
     base.shared = shared
     count = DerivedCount(base, shared, clamp=clamp)
     if isinstance(base, Mean):
-        return {"count": count, "mean": base, "sum": DerivedSum(base, shared)}
+        return {"count": count, "mean": base, "sum": DerivedSum(base, shared, clamp=clamp)}
     mean = DerivedMean(base, shared)
     return {"count": count, "mean": mean, "variance": base, "std": base.deviation()}
 

@@ -239,9 +239,9 @@ def test_a_file_compressed_by_zstd_may_have_line_breaks_in_quotes(tmp_path: Path
 
 @pytest.mark.parametrize("line_end", LINE_ENDS)
 @pytest.mark.parametrize("last", ["", "\n", "\n\n"])
-@pytest.mark.parametrize("is_piped", [False, True])
+@pytest.mark.parametrize("route", ["file", "pipe"])
 def test_in_a_file_of_one_column_empty_lines_are_missing_values(
-    line_end: str, last: str, is_piped: bool, tmp_path: Path
+    line_end: str, last: str, route: str, tmp_path: Path
 ) -> None:
     """Pandas and Polars would leave them out; a row that was left out could not be an error."""
     text = f"x\n1\n\n20\n\n\n300{last}"
@@ -250,7 +250,7 @@ def test_in_a_file_of_one_column_empty_lines_are_missing_values(
     missing = 3 + (last == "\n\n")
     with ExitStack() as stack:
         source = Files(path)
-        if is_piped:
+        if route == "pipe":
             stack.enter_context(standard_input(path.read_bytes()))
             source = Files("-")
         rows, sums = tally(source, PLAN).answers

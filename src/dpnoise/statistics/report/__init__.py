@@ -19,7 +19,7 @@ from dpnoise.core import html, strict_json
 from dpnoise.core.strict_json import Data
 from dpnoise.statistics.composition import epsilon_of_zcdp
 from dpnoise.statistics.digits import format_loss, format_number
-from dpnoise.statistics.results import Number, Release
+from dpnoise.statistics.results import MARK, NO_INFORMATION, Number, Release
 
 _MOST_NAMED: Final = 3  # A title names at most this many subjects.
 _NAMES: Final = {"std": "standard deviation"}
@@ -56,7 +56,9 @@ def render_record(record: Data, title: str | None = None) -> str:
         outside=f"{100 * (1 - confidence):.6g}",
         statistics=[statistic.view() for statistic in statistics],
         some_joint=any(number.joint is not None for number in numbers),
-        some_uninformative=any(number.no_information for number in numbers),
+        some_uninformative=any(number.note == NO_INFORMATION for number in numbers),
+        some_suppressed=any(number.value is None for number in numbers),
+        some_below_margin=any(number.is_below_margin for number in numbers),
         some_intervals=any(number.interval is not None for number in numbers),
         protection=_protection(record),
         request=request_toml(record["request"]),
@@ -165,19 +167,19 @@ class Statistic:
         view = {"title": title, "cost": self._cost(), "noise": self._noise()}
         if len(self.numbers) == 1:
             (number,) = self.numbers
-            return {**view, "path": number.path, "shown": number.format()}
+            return {**view, "path": number.path, "shown": number.format(mark=MARK)}
         joint = any(number.joint is not None for number in self.numbers)
         label = self._values if self.release.labels else self.by[-1]
         head = [label, "Published", "Within", *(["All within"] if joint else [])]
-        scale = Scale.of([n for n in self.numbers if not n.no_information] or self.numbers)
+        scale = Scale.of([number for number in self.numbers if not number.is_hidden])
         groups = [
             {
                 "name": ", ".join(f"{by} {key}" for by, key in zip(self.by, keys, strict=False)),
                 "rows": [
                     (
                         number.path[-1],
-                        number.format()[: len(head) - 1],
-                        None if number.no_information else scale.bar(number),
+                        number.format(mark=MARK)[: len(head) - 1],
+                        None if number.is_hidden else scale.bar(number),
                     )
                     for number in numbers
                 ],
@@ -242,12 +244,12 @@ class Scale:
     @classmethod
     def of(cls, numbers: Sequence[Number]) -> "Scale":
         """Return a scale with zero, all numbers, and margins as long as bars keep a third of it."""
-        values = [_clamp(number.value) for number in numbers]
-        least, most = min(0.0, *values), max(0.0, *values)
+        values = [0.0, *(_clamp(number.value) for number in numbers)]
+        least, most = min(values), max(values)
         length = (most - least) or _LONGEST
-        lows, highs = zip(*map(_error_bar, numbers), strict=True)
-        low = max(min(least, *map(_clamp, lows)), least - length)
-        high = min(max(most, *map(_clamp, highs)), most + length)
+        ends = [_clamp(end) for number in numbers for end in _error_bar(number)]
+        low = max(min([least, *ends]), least - length)
+        high = min(max([most, *ends]), most + length)
         return cls(low, high if high > low else low + 1.0)
 
     def position(self, value: float) -> float:
