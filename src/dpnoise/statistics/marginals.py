@@ -17,7 +17,7 @@ import numpy as np
 
 from dpnoise.core.arrays import Array, Floats, Integers
 from dpnoise.core.errors import ArgumentError
-from dpnoise.statistics.plan import Key, SumAnswer
+from dpnoise.statistics.plan import Answer, Key, SumAnswer
 from dpnoise.statistics.queries import Count, Sum, to_int64
 from dpnoise.statistics.results import Release, WholeNoise, combined_error
 
@@ -168,7 +168,7 @@ class Marginal:
         return by_level.reshape([sizes.get(axis, 1) for axis in range(len(self.shape))])
 
 
-def marginal_answer(marginal: Marginal, answer: Any) -> Any:
+def marginal_answer(marginal: Marginal, answer: Answer) -> Answer:
     """Return the exact sums of a table, from the answer for all its cells."""
     if not isinstance(answer, SumAnswer):
         return marginal.add_up(answer)

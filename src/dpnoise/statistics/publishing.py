@@ -24,7 +24,7 @@ from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
 from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
 from dpnoise.statistics.marginals import ADDS_UP, Adjustment, marginal_answer
-from dpnoise.statistics.plan import Key
+from dpnoise.statistics.plan import Answer, Key
 from dpnoise.statistics.report import quote_blanks
 from dpnoise.statistics.requests import Discovery, Groups, Question, Request, key_for_json
 from dpnoise.statistics.results import BELOW_MARGIN, MARK, SMALL_TABLE, Release
@@ -362,10 +362,9 @@ def publish(  # Most of its lines are documentation.
         key = request.plan_key(question, query)
         if key not in plans:
             return []  # No group was discovered.
-        answer: Any = tallies[key].answers[plans[key].asks.index(query.ask)]
-        if request.is_adjusted(question, query.name):
-            answer = marginal_answer(request.marginal(question, query.name), answer)
-        return noisy_sums.release(query, answer, request.confidence)
+        answer = tallies[key].answers[plans[key].asks.index(query.ask)]
+        exact = _exact_answer(request, question, query, answer)
+        return noisy_sums.release(query, exact, request.confidence)
 
     published = _publish_all(request, groups, release, adjustments)
     if (largest := request.largest_margin) is not None:
@@ -375,6 +374,13 @@ def publish(  # Most of its lines are documentation.
     )
     charge.note_record(table.record())
     return table
+
+
+def _exact_answer(request: Request, question: Question, query: AnyQuery, answer: Answer) -> Answer:
+    """Return the answer to a question: sums of the answer for a whole table if it must add up."""
+    if not request.is_adjusted(question, query.name):
+        return answer
+    return marginal_answer(request.marginal(question, query.name), answer)
 
 
 def _check_request(source: object, request: object) -> None:
