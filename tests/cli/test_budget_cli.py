@@ -49,6 +49,25 @@ def test_a_ledger_is_made_spent_from_and_shown(capsys: pytest.CaptureFixture[str
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_parts_are_made_paid_for_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    create(capsys, "--epsilon", "1", "--part", "north", "--part", "south")
+    spent = ("--epsilon", "0.3", "--note", "by hand", "--part", "north")
+    assert "Left: epsilon 0.7 for north. " in run(capsys, "spend", "b.json", *spent)[1]
+    Path("people.csv").write_text("x\n1\n")
+    request = ["release", "people.csv", "--epsilon", "0.5", "--ledger", "b.json"]
+    assert cli.main([*request, "--part", "south"]) == 0
+    capsys.readouterr()
+    shown = run(capsys, "show", "b.json")[1]
+    for text in ("left: epsilon 0.7 for north", "left: epsilon 0.5 for south", "north: by hand"):
+        assert text in shown
+    assert "0.5 of 1 spent, 0.5 left" in shown
+    left = json.loads(run(capsys, "show", "b.json", "--json")[1])["left_for"]
+    assert {part: amount["epsilon"] for part, amount in left.items()} == {
+        "north": "0.7",
+        "south": "0.5",
+    }
+
+
 def test_more_than_the_remaining_budget_cannot_be_spent(capsys: pytest.CaptureFixture[str]) -> None:
     create(capsys, "--epsilon", "1")
     before = Path("b.json").read_bytes()

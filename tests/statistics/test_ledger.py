@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from dpnoise.core import strict_json
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, BudgetError
 from dpnoise.release.additive import GaussianMechanism
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
-from dpnoise.statistics import chain
+from dpnoise.statistics import Question, Request, chain, publish
 from dpnoise.statistics.budget_split import share
 from dpnoise.statistics.composition import GAUSSIAN, PURE, Cost, Loss, compose
 from dpnoise.statistics.digits import number_of, written_down, written_up
@@ -367,3 +368,84 @@ def test_a_cost_beyond_all_bounds_is_refused_like_any_other(path: Path) -> None:
     ledger = create_ledger(path, name="survey", rho="0.5")
     with pytest.raises(BudgetError, match=r"this costs rho 5\.0\d*e599"):
         ledger.spend(compose([Loss(PURE, 1e300)]))
+
+
+# Parts --------------------------------------------------------------------------------------------
+
+
+def test_releases_of_different_parts_do_not_add_up(tmp_path: Path) -> None:
+    """A person of the north pays 0.5 + 0.25, one of the south 0.5 + 0.125, others 0.5."""
+    path = tmp_path / "b.json"
+    ledger = create_ledger(path, name="survey", epsilon=1, parts=["north", "south", "west"])
+    half, quarter, eighth = (Amount(Fraction(1, n)) for n in (2, 4, 8))
+    ledger.spend(half, note="all")
+    assert ledger.spend(quarter, note="n", part="north").left == "epsilon 0.25 for north"
+    ledger.spend(eighth, note="s", part="south")
+    ledger = open_ledger(path)
+    left = {part: ledger.left_for(part).main for part in (None, *ledger.terms.parts)}
+    assert left == {
+        None: Fraction(1, 4),
+        "north": Fraction(1, 4),
+        "south": Fraction(3, 8),
+        "west": Fraction(1, 2),
+    }
+    assert ledger.spent.main == Fraction(3, 4)
+    with pytest.raises(BudgetError, match=r"has epsilon 0\.25 left for north, and this costs"):
+        ledger.spend(Amount(Fraction(3, 8)), part="north")
+    with pytest.raises(BudgetError, match=r"has epsilon 0\.25 left, and this costs"):
+        ledger.spend(Amount(Fraction(3, 8)))
+    ledger.spend(Amount(Fraction(3, 8)), part="south")
+    assert open_ledger(path).left_for("south").main == 0
+    assert open_ledger(path).left.main == 0  # A release of all would be of the south, too.
+
+
+def test_the_largest_epsilon_and_the_largest_delta_may_be_of_different_parts(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "b.json"
+    ledger = create_ledger(path, name="survey", epsilon=1, delta="0.5", parts=["north", "south"])
+    ledger.spend(Amount(Fraction(1, 2), Fraction(0)), part="north")
+    ledger.spend(Amount(Fraction(1, 4), Fraction(1, 4)), part="south")
+    left = open_ledger(path).left
+    assert (left.main, left.delta) == (Fraction(1, 2), Fraction(1, 4))
+
+
+def test_a_request_names_the_part_that_pays(tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    create_ledger(path, name="survey", epsilon=1, parts=["north", "south"])
+    for part in ("north", "south"):
+        request = Request(0.75, [Question(["count"])], part=part)
+        table = publish(pl.DataFrame({"x": [1]}), request, ledger=path)
+        assert table.record()["ledger"]["left"] == f"epsilon 0.25 for {part}"
+        assert table.record()["request"]["part"] == part
+    north = Request(0.75, [Question(["count"])], part="north")
+    west = Request(0.1, [Question(["count"])], part="west")
+    with pytest.raises(BudgetError, match=r"left for north"):
+        publish(pl.DataFrame({"x": [1]}), north, ledger=path)
+    with pytest.raises(BudgetError, match=r"has no part 'west'\. Its parts: north, south\."):
+        publish(pl.DataFrame({"x": [1]}), west, ledger=path)
+
+
+def test_parts_need_persons_who_are_added_or_removed_and_names_of_their_own(
+    tmp_path: Path,
+) -> None:
+    """A person who is replaced by one of another part changes both parts."""
+    path = tmp_path / "b.json"
+    for options, words in (
+        ({"neighbours": "replace", "parts": ["a"]}, "a person who is replaced by one of another"),
+        ({"parts": ["a", "a"]}, "must be named once"),
+        ({"parts": [""]}, "must be text"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            create_ledger(path, name="survey", epsilon=1, **options)
+    assert not path.exists()
+
+
+def test_a_payment_for_a_part_that_the_ledger_does_not_have_was_edited(tmp_path: Path) -> None:
+    path = tmp_path / "b.json"
+    create_ledger(path, name="survey", epsilon=1)
+    line = {"kind": "spent", "date": "now", "spent": Amount(Fraction(1, 4)).line(), "part": "north"}
+    with chain.open_to_append(path) as (_, add):
+        add(line)
+    with pytest.raises(BudgetError, match="pays for a part that it does not have"):
+        open_ledger(path)

@@ -31,7 +31,7 @@ from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import Files, count_persons_by_group, tally
 from dpnoise.statistics.plan import Grouping, Plan, Tally, Unit
 from dpnoise.statistics.queries import Query
-from dpnoise.statistics.requests import PlanKey, Question, Request
+from dpnoise.statistics.requests import Question, Request
 from dpnoise.statistics.selections import QuantileSelection
 from dpnoise.statistics.shared_sums import payer_of
 from support.alarms import LONG
@@ -215,6 +215,15 @@ def _sqlite(path: Path) -> Files:
     return Files(database_path, table="visits")
 
 
+def _duckdb_file(path: Path) -> Files:
+    """Return a table of a DuckDB file with the types that DuckDB inferred."""
+    database_path = path.with_suffix(".duckdb")
+    database_path.unlink(missing_ok=True)
+    with duckdb.connect(str(database_path)) as connection:
+        connection.read_csv(str(path), sample_size=-1).create("visits")
+    return Files(database_path, table="visits")
+
+
 def _json(path: Path) -> Files:
     """Return JSON lines with numbers and text as pandas inferred them."""
     json_path = path.with_suffix(".jsonl")
@@ -253,6 +262,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "JSON file": _json,
     "Parquet file": _parquet,
     "SQLite file": _sqlite,
+    "DuckDB file": _duckdb_file,
 }
 
 
@@ -300,6 +310,46 @@ def requests(
         )  # fmt: skip
         requests_of_both += [laplace, replace(laplace, mechanism="gaussian", delta=1e-6)]
     return [PreparedRequest(request) for request in requests_of_both]
+
+
+# Conditions on cities of each kind, as parsed values and as text.
+CITY_CONDITIONS = {
+    "integers": ("city >= 2", "city != '2'"),
+    "whole floats": ("city - 1 >= 1", "city != '2.0'"),
+    "text": ("city in ('a', 'c', 'd')", "not city == 'B'"),
+    "truth values": ("city == 1", "city == 'True'"),
+    "dates": ("month(city) == 1", "city != '1999-12-31'"),
+}
+DERIVED = {"size": "band(x * 2, -4, 0, 3)", "double": "x + x - 0.5"}
+
+
+@cache
+def requests_with_expressions(
+    city_condition: str,
+    neighbours: str,
+    max_groups: int | None,
+    max_rows: int | None,
+    text_columns: tuple[str, ...] = (),
+) -> list[PreparedRequest]:
+    """Return requests about rows that match, with derived values and derived groups."""
+    by = () if max_groups is None else ("size",)
+    wheres = (city_condition, f"not ({city_condition} and x != 1) or size == '3 or more'")
+    prepared_requests = []
+    for per_person in ("sum", "mean") if max_rows is None else (None,):
+        questions = [
+            Question(
+                ("mean", "median", "histogram"), "double", LOWER, UPPER, 0.25, (-2.0, 0.0, 3.0), by,
+                per_person, where=where,
+            )
+            for where in wheres
+        ]  # fmt: skip
+        request = Request(
+            1.0, questions, missing="drop", person="who", max_groups=max_groups,
+            max_rows=max_rows, neighbours=neighbours, without_id="own",
+            text_columns=text_columns, derived=DERIVED,
+        )  # fmt: skip
+        prepared_requests.append(PreparedRequest(request))
+    return prepared_requests
 
 
 def answer_by_world(source: Any, plan: Plan, worlds: int) -> Tally:
@@ -353,7 +403,7 @@ def check_neighbours(
     largest = 0.0
     for request in prepared_requests:
         for question, query in request.queries:
-            grouping_key = PlanKey(question.by, question.person_value)
+            grouping_key = question.plan_key
             index = request.plans[grouping_key].asks.index(query.ask)
             pair = (
                 of_world[grouping_key].answers[index] for of_world in (answers, neighbour_answers)
@@ -392,7 +442,14 @@ class Base:
     answers: Answers
 
 
-def make_base(read_rows: ReadRows, worlds: int, cities: Sequence[str], rng: Random) -> Base:
+def make_base(
+    read_rows: ReadRows,
+    worlds: int,
+    cities: Sequence[str],
+    rng: Random,
+    *,
+    with_expressions: bool = False,
+) -> Base:
     """Return worlds with random kinds of ids, cities and bounds."""
     stack = make_stack(worlds, str(rng.choice(list(IDS))), str(rng.choice(cities)), rng)
     replaced = bool(rng.integers(2))
@@ -400,9 +457,15 @@ def make_base(read_rows: ReadRows, worlds: int, cities: Sequence[str], rng: Rand
     source = read_rows(stack.rows)
     # Not every reader parses dates, truth values, or numbers with leading zeros.
     for as_text, text_columns in product((False, True), ((), ("who",))):
-        keys = declared_keys(stack.cities, as_text=as_text)
         neighbours = "replace" if replaced else "add-remove"
-        prepared_requests = requests(keys, neighbours, *bounds, text_columns=text_columns)
+        if with_expressions:
+            condition = CITY_CONDITIONS[stack.cities][as_text]
+            prepared_requests = requests_with_expressions(
+                condition, neighbours, *bounds, text_columns=text_columns
+            )
+        else:
+            keys = declared_keys(stack.cities, as_text=as_text)
+            prepared_requests = requests(keys, neighbours, *bounds, text_columns=text_columns)
         with suppress(ArgumentError):
             return Base(
                 stack, prepared_requests, replaced, answers_of(prepared_requests, source, worlds)
@@ -418,13 +481,17 @@ def check_hostile_persons(
     cities: Sequence[str] = tuple(CITIES),
     bases: int = 3,
     compared: int | None = None,
+    with_expressions: bool = False,
 ) -> int:
     """Compare worlds with hostile neighbours; return how many kinds of these were refused.
 
     All kinds are tried in random order, or until `compared` of them were not refused.
     """
     rng = np.random.default_rng()
-    all_bases = [make_base(read_rows, worlds, cities, rng) for _ in range(bases)]
+    all_bases = [
+        make_base(read_rows, worlds, cities, rng, with_expressions=with_expressions)
+        for _ in range(bases)
+    ]
     refused = 0
     for index, name in enumerate(rng.permutation(hostile).tolist()):
         if index - refused == compared:

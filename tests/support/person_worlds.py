@@ -215,7 +215,7 @@ def check_neighbours(requests_of_both: Sequence[Request], frame: Any, neighbour:
         for request in requests_of_both:
             assert request.plans()[grouping_key] == plan
             for question, query in request.prepare():
-                if request.plan_key(question, query) == grouping_key:
+                if request.table_key(question, query) == grouping_key:
                     index = plan.asks.index(query.ask)
                     pair = [answer.answers[index], neighbour_answer.answers[index]]
                     if request.is_adjusted(question, query.name):

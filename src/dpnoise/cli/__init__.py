@@ -35,7 +35,10 @@ _ERROR, _BUG, _INTERRUPTED, _UNREAD = 2, 70, 130, 141
 # The module of each command and its line in the help. A module is imported only if its command is
 # chosen: the others, and the libraries that they need, would make every start slower.
 _COMMANDS: Final = {
-    "release": ("release", "publish private statistics of files: CSV, Parquet, JSON lines, SQLite"),
+    "release": (
+        "release",
+        "publish private statistics of files or databases: CSV, Parquet, DuckDB, ...",
+    ),
     "budget": ("budget", "what may be spent on a data set, and what was"),
     "sample": ("noise", "draw noise into a file"),
     "cost": ("noise", "what inverting one variate costs"),

@@ -32,7 +32,7 @@ _NEIGHBOUR_WORDS: Final = {"add-remove": "added or removed", "replace": "replace
 
 
 def _create(arguments: argparse.Namespace) -> None:
-    names = ("name", "unit", "person", "neighbours", "epsilon", "rho", "delta")
+    names = ("name", "unit", "person", "neighbours", "epsilon", "rho", "delta", "parts")
     _show_ledger(
         create_ledger(arguments.file, **{name: getattr(arguments, name) for name in names})
     )
@@ -45,12 +45,12 @@ def _spend(arguments: argparse.Namespace) -> None:
         raise ArgumentError(f"{arguments.file} counts {metric}: --{metric}.")
     main = number_of(metric, getattr(arguments, metric))
     amount = Amount(main, number_of("delta", arguments.delta, zero=True))
-    receipt = ledger.spend(amount, note=arguments.note)
+    receipt = ledger.spend(amount, note=arguments.note, part=arguments.part)
     console = terminal.console(soft_wrap=True)
     console.print(
         f"Spent {ledger.words(amount)} on {escape_text(arguments.note)}: entry {receipt.entry}."
     )
-    console.print(f"Left: {receipt.left}. {open_ledger(arguments.file).worth()}")
+    console.print(f"Left: {receipt.left}. {open_ledger(arguments.file).worth(arguments.part)}")
 
 
 def _mend(arguments: argparse.Namespace) -> None:
@@ -100,6 +100,8 @@ def _show_ledger(ledger: Ledger) -> None:
     console.print(_meter(terms.metric, (total.main, spent.main, left.main), console.width))
     if total.delta:
         console.print(_meter("delta", (total.delta, spent.delta, left.delta), console.width))
+    for part in terms.parts:
+        console.print(f"left: {ledger.left_in_words(part=part)}")
     if ledger.entries:
         console.print()
         titles, rows = _rows(ledger)
@@ -152,7 +154,8 @@ def _about(entry: Entry) -> str:
         return "a line that was cut short was taken away"
     questions = entry.request.get("publish") if isinstance(entry.request, Mapping) else None
     texts = [_question_text(part) for part in questions or () if isinstance(part, Mapping)]
-    return shorten("; ".join(filter(None, [entry.note, *texts])), _LONGEST_NAME)
+    words = "; ".join(filter(None, [entry.note, *texts]))
+    return shorten(words if entry.part is None else f"{entry.part}: {words}", _LONGEST_NAME)
 
 
 def _question_text(question: Mapping[str, object]) -> str:
@@ -181,6 +184,9 @@ def _ledger_data(ledger: Ledger, payment: Entry | None) -> dict[str, object]:
         "total": amounts(ledger.terms.total),
         "spent": amounts(ledger.spent),
         "left": amounts(ledger.left, down=True),
+        "left_for": {
+            part: amounts(ledger.left_for(part), down=True) for part in ledger.terms.parts
+        },
         "margin_of_a_count": ledger.margin_of_a_count(),
         "head": ledger.head,
         "torn": ledger.torn,
@@ -217,6 +223,12 @@ _CREATE: Final = _action(
         "else are then refused",
     ),
     Option("--neighbours", {"choices": NEIGHBOURS, "default": ADD_REMOVE}, f"({ADD_REMOVE})"),
+    Option(
+        "--part",
+        {"action": "append", "metavar": "NAME", "default": [], "dest": "parts"},
+        "a part of the data, such as a region; repeat it for all. Each person is in exactly one. "
+        "Releases of different parts do not add up",
+    ),
     total="the total that may ever be spent",
 )
 _SHOW: Final = _action(
@@ -236,6 +248,7 @@ _SPEND: Final = _action(
     _spend,
     "count a release that was made elsewhere",
     Option("--note", {"required": True}, "what was released, in words"),
+    Option("--part", None, "the part of the data that was released; by default all of it"),
     total="what it costs",
 )
 _MEND: Final = _action("mend", _mend, "take away a last line that a crash cut short")

@@ -78,12 +78,15 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
         groups = 1 if is_discovered else len(request.keys(question))
         number = "found" if is_discovered else f"{groups:,}"
         by = f"{number} of {' and '.join(question.by)}" if question.by else "all rows"
+        by += "" if question.where is None else f" where {question.where}"
         if rows_in_group is None:
             margins = query.describe_margins(request.confidence, groups)
         else:
             margins = _margin_text(query, rows_in_group, request.confidence)
         rows.append([name, query.name, by, amount_text(query), margins])
     terminal.print_table(console, terminal.format_table(titles, rows, console.width, folded=4))
+    for name, text in request.derived.items():
+        console.print(terminal.prose(f"\n{escape_text(name)} = {escape_text(text)}"))
     for column, keys in request.groups.items():
         if not isinstance(keys, str):
             names = ", ".join(str(key) for key in keys)

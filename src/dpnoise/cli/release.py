@@ -218,6 +218,9 @@ def _show(table: Table, *, as_json: bool) -> None:
     costs += payments.values()
     joint_words = ' and "all within" for all numbers of one statistic together' if joint else ""
     source = "" if table.source is None else f"Data: {escape_text(table.source)}\n"
+    filters = {question.where for question in request.publish}
+    if len(filters) == 1 and (where := filters.pop()) is not None:
+        source += f"Only rows where {escape_text(where)}.\n"
     cost = f"{request.cost_in_words} in all: {', '.join(costs)}."
     adjusted = "".join(f"{escape_text(sentence)}\n" for sentence in request.adjusted_in_words)
     is_marked = any(bar.number.is_below_margin for bar in bars)
@@ -246,13 +249,14 @@ def _text_bars(bars: list[LabelledNumber], length: int) -> list[str]:
 def bars_of(table: Table) -> list[LabelledNumber]:
     """Return all published numbers with their labels."""
     has_columns, bars = len(table.request.columns()) > 1, []
+    has_filters = len({question.where for question in table.request.publish}) > 1
     for published in table:
         column = published.column if has_columns else None
-        name = published.release.query
-        query = name if column is None else f"{column}, {name}"
+        name, where = published.release.query, published.where and f"where {published.where}"
+        query = ", ".join(filter(None, [column, name, where]))
         groups = ", ".join(map(str, published.group))
         for number in published.release.numbers():
-            words = [groups, column, *number.path] if number.path else [groups, query]
+            words = [groups, column, *(number.path or [name]), where if has_filters else None]
             bars.append(LabelledNumber(query, ", ".join(filter(None, words)), number))
     return bars
 

@@ -77,6 +77,13 @@ def _groups(text: str) -> tuple[str, list[str] | str]:
     return column, groups
 
 
+def _derived_column(text: str) -> tuple[str, str]:
+    column, rest = _name(text, "=")
+    if not column or not rest:
+        raise argparse.ArgumentTypeError("give a name and an expression: month=month(admitted)")
+    return column, rest
+
+
 def _groups_file(text: str) -> tuple[str, Path]:
     column, rest = _name(text, "=")
     if not rest:
@@ -175,6 +182,13 @@ _QUESTION: Final = (
         "publish totals too, and make counts and sums add up: of all groups, and of the first "
         "column, of the first two and so on",
     ),
+    Option("--where", None, "count only rows that match: \"age >= 18 and sex == 'f'\""),
+    Option(
+        "--derive",
+        {"action": "append", "type": _derived_column, "metavar": "NAME=EXPRESSION"},
+        "compute a column from each row, to publish or to group by: 'band=band(age, 0, 18, 65)', "
+        "'month=month(admitted)', 'cost=drug_cost + stay_cost'; repeat it for several columns",
+    ),
     Option("--missing", MISSING, "how to treat rows without a value: empty, NA, NaN, null (error)"),
     Option("--confidence", float, "the confidence of the margins (0.95)"),
     Option("--suppress", str, 'rule for leaving out numbers: --suppress "margin > 0.3"'),
@@ -194,6 +208,7 @@ _PRIVACY: Final = (
         NEIGHBOURS,
         "hide whether a person is in the data, or only their values (add-remove)",
     ),
+    Option("--part", None, "the part of the data, if the ledger of --ledger has parts"),
 )
 _LEDGER: Final = Option(
     "--ledger", file_name, "pay for it from a ledger, which keeps the total: see dpnoise budget"
@@ -344,7 +359,7 @@ def _data(arguments: argparse.Namespace) -> Files | None:
 
 def _questions(arguments: argparse.Namespace, columns: Sequence[str]) -> list[Question]:
     """Return the question of the command line and, with totals, those of fewer columns first."""
-    options = _typed_options(arguments, ("lower", "upper", "grid", "edges", "per_person"))
+    options = _typed_options(arguments, ("lower", "upper", "grid", "edges", "per_person", "where"))
     query, column = arguments.query or ["count"], arguments.column
     question = Question(query, column, by=columns, **options)
     if not arguments.totals:
@@ -371,16 +386,25 @@ def _lacks_column(arguments: argparse.Namespace) -> bool:
 
 
 def _request(arguments: argparse.Namespace) -> Request:
+    derived = dict(arguments.derive or ())
+    if len(derived) < len(arguments.derive or ()):
+        raise ArgumentError("--derive must be given once for each column.")
     groups = _declared_groups(arguments)
+    questions = _questions(arguments, tuple(groups))
+    # The groups of a derived column are all its values.
+    groups = {
+        name: keys for name, keys in groups.items() if keys != DISCOVER or name not in derived
+    }
     chosen = (option.dest for option in (*_PRIVACY[1:], *_PEOPLE) if option.dest != "per_person")
     return Request(
         1.0 if arguments.epsilon is None and arguments.rho is None else arguments.epsilon,
-        _questions(arguments, tuple(groups)),
+        questions,
         groups,
         clamp=not arguments.no_clamp,
         suppress=arguments.suppress,
         intervals=arguments.intervals,
         consistent=arguments.totals,
+        derived=derived,
         **_typed_options(arguments, ("missing", "delimiter", "confidence", *chosen)),
     )
 

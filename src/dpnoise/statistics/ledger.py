@@ -2,9 +2,10 @@
 
 The metric of a ledger is fixed when it is created. Requests may depend on earlier results, so the
 ledger adds up only amounts for which this is valid: epsilons and deltas (Rogers and others 2016),
-or rhos and deltas (Whitehouse and others 2023). Numbers are decimal text and are added exactly;
-costs are rounded up. A release is paid for before any noise is drawn, so a crash loses budget but
-never privacy.
+or rhos and deltas (Whitehouse and others 2023). If each person is in one of several parts, releases
+of different parts do not add up: a person pays for the whole and for their part. Numbers are
+decimal text and are added exactly; costs are rounded up. A release is paid for before any noise is
+drawn, so a crash loses budget but never privacy.
 """
 
 import datetime as dt
@@ -114,6 +115,8 @@ class Terms:
         "epsilon" or "rho".
     total
         The total budget.
+    parts
+        The parts of the data set, if each person is in exactly one.
     """
 
     name: str
@@ -123,13 +126,15 @@ class Terms:
     date: str
     metric: str
     total: Amount
+    parts: tuple[str, ...] = ()
 
     @classmethod
     def from_line(cls, line: Data) -> Self:
         """Return the terms in the first line of a ledger."""
-        terms = {part.name: line[part.name] for part in fields(cls)}
+        terms = {part.name: line[part.name] for part in fields(cls) if part.name != "parts"}
         person = None if terms["person"] is None else tuple(terms["person"])
-        return cls(**{**terms, "person": person, "total": Amount.from_line(terms["total"])})
+        terms |= {"person": person, "total": Amount.from_line(terms["total"])}
+        return cls(**terms, parts=tuple(line.get("parts", ())))
 
 
 @dataclass(frozen=True)
@@ -154,6 +159,8 @@ class Entry:
         For a published record, its hash and the head of its payment.
     head
         The hash of the line.
+    part
+        The part of the data set that was paid for; None for all of it.
     """
 
     number: int
@@ -164,6 +171,7 @@ class Entry:
     request: Data | None
     record: Any
     head: str
+    part: str | None = None
 
     @classmethod
     def from_line(cls, number: int, line: Data, head: str) -> Self:
@@ -172,7 +180,8 @@ class Entry:
         check_choice("kind", kind, ("spent", "record", "mended"))
         spent = Amount.from_line(line["spent"]) if kind == "spent" else Amount(Fraction(0))
         note, request, record = (line.get(name) for name in ("note", "request", "record"))
-        return cls(number, kind, line["date"], spent, note or "", request, record, head)
+        part = line.get("part")
+        return cls(number, kind, line["date"], spent, note or "", request, record, head, part)
 
 
 @dataclass(frozen=True)
@@ -244,13 +253,24 @@ class Ledger:
 
     @property
     def spent(self) -> Amount:
-        """The amount spent so far."""
-        return sum((entry.spent for entry in self.entries), Amount(Fraction(0)))
+        """The most that was spent so far on any person."""
+        amounts = [self._spent_on(part) for part in (None, *self.terms.parts)]
+        mains, deltas = zip(*((amount.main, amount.delta) for amount in amounts), strict=True)
+        return Amount(max(mains), max(deltas))
+
+    def _spent_on(self, part: str | None) -> Amount:
+        """Return the amount spent on the persons of a part: with that of all releases of all."""
+        entries = (entry for entry in self.entries if entry.part in {None, part})
+        return sum((entry.spent for entry in entries), Amount(Fraction(0)))
 
     @property
     def left(self) -> Amount:
-        """The amount that may still be spent."""
-        return self.terms.total - self.spent
+        """The amount that may still be spent on the whole data set."""
+        return self.left_for(None)
+
+    def left_for(self, part: str | None) -> Amount:
+        """Return the amount that may still be spent on a part; None is the whole data set."""
+        return self.terms.total - (self.spent if part is None else self._spent_on(part))
 
     def words(self, amount: Amount, write: _Write = written_up, *, delta: bool = False) -> str:
         """Return an amount in words with six digits: `epsilon 0.5`, with delta if there can be."""
@@ -259,17 +279,19 @@ class Ledger:
             return main
         return f"{main} and delta {write(amount.delta, _DIGITS)}"
 
-    def left_in_words(self, less: Amount | None = None) -> str:
+    def left_in_words(self, less: Amount | None = None, part: str | None = None) -> str:
         """Return the remaining budget in words, after another payment of `less`, rounded down."""
-        remaining = self.left if less is None else self.left - less
-        return self.words(remaining, written_down)
+        left = self.left_for(part)
+        words = self.words(left if less is None else left - less, written_down)
+        return words if part is None else f"{words} for {escape_text(part)}"
 
-    def margin_of_a_count(self) -> int | None:
+    def margin_of_a_count(self, part: str | None = None) -> int | None:
         """Return the margin, at confidence 0.95, of one count that costs the remaining budget."""
-        if self.left.main <= 0:
+        left = self.left_for(part).main
+        if left <= 0:
             return None
         try:
-            amount = quotient_down(self.left.main, 1)
+            amount = quotient_down(left, 1)
             if self.terms.metric == EPSILON:
                 return DiscreteLaplaceMechanism(epsilon=amount, sensitivity=1.0).error(_CONFIDENCE)
             mechanism = GaussianMechanism.for_rho(amount, sensitivity=1.0, grid=None)
@@ -286,6 +308,7 @@ class Ledger:
         note: str = "",
         person: _Columns = None,
         neighbours: str | None = None,
+        part: str | None = None,
     ) -> Receipt:
         """Pay for a release, and return when the payment is on the disk. Then draw the noise.
 
@@ -301,6 +324,8 @@ class Ledger:
             A comment.
         person, neighbours
             The privacy unit of the release. It must be that of the ledger; None skips the check.
+        part
+            The part of the data set that is released; None for all of it.
 
         Returns
         -------
@@ -315,11 +340,12 @@ class Ledger:
         """
         with chain.open_to_append(self.path) as (lines, add):
             current = _parse_ledger(self.path, lines)
-            amount = current.check(cost, person=person, neighbours=neighbours)
+            amount = current.check(cost, person=person, neighbours=neighbours, part=part)
             line = {"kind": "spent", "date": date or utc_time(), "spent": amount.line()}
-            head = add({**line, "note": note, "request": request})
+            of_part = {} if part is None else {"part": part}
+            head = add({**line, **of_part, "note": note, "request": request})
         terms, last = current.terms, current.entries[-1].number if current.entries else 0
-        total, left = current.words(terms.total), current.left_in_words(amount)
+        total, left = current.words(terms.total), current.left_in_words(amount, part)
         return Receipt(head, terms.name, last + 1, total, left)
 
     def keep_record(self, receipt: Receipt, record: Data) -> None:
@@ -347,16 +373,25 @@ class Ledger:
         return payments[0]
 
     def check(
-        self, cost: Cost | Amount, *, person: _Columns = None, neighbours: str | None = None
+        self,
+        cost: Cost | Amount,
+        *,
+        person: _Columns = None,
+        neighbours: str | None = None,
+        part: str | None = None,
     ) -> Amount:
         """Return the amount of a release; raise BudgetError if the ledger cannot pay for it."""
         self._check_unit(person, neighbours)
-        amount = self._amount_of(cost)
-        if not amount.is_within(self.left):
+        if part is not None and part not in self.terms.parts:
+            parts = ", ".join(self.terms.parts) or "none"
+            raise BudgetError(f"{self.path} has no part {part!r}. Its parts: {parts}.")
+        amount, left = self._amount_of(cost), self.left_for(part)
+        if not amount.is_within(left):
             delta = amount.delta > 0
+            of_part = "" if part is None else f" for {escape_text(part)}"
             raise BudgetError(
-                f"{self.path} has {self.words(self.left, written_down, delta=delta)} left, and "
-                f"this costs {self.words(amount, delta=delta)}. {self.worth()}"
+                f"{self.path} has {self.words(left, written_down, delta=delta)} left{of_part}, and "
+                f"this costs {self.words(amount, delta=delta)}. {self.worth(part)}"
             )
         return amount
 
@@ -389,9 +424,9 @@ class Ledger:
             amount = Amount(cost.epsilon, cost.delta)
         return Amount.from_line(amount.line())
 
-    def worth(self) -> str:
+    def worth(self, part: str | None = None) -> str:
         """Describe what the remaining budget can pay for."""
-        margin = self.margin_of_a_count()
+        margin = self.margin_of_a_count(part)
         if margin is None:
             return "Nothing can be bought any more."
         how = f"within {margin:,}" if margin else "without an error"
@@ -409,11 +444,15 @@ class LedgerCharge:
         self._ledger = None if path is None else open_ledger(path)
         self._request = request
         self._receipt: Receipt | None = None
-        self._unit: Any = {"person": request.person or (), "neighbours": request.neighbours}
+        self._unit: Any = {
+            "person": request.person or (),
+            "neighbours": request.neighbours,
+            "part": request.part,
+        }
         self.left_after = ""
         if self._ledger is not None:
             amount = self._ledger.check(request.cost(), **self._unit)
-            self.left_after = self._ledger.left_in_words(amount)
+            self.left_after = self._ledger.left_in_words(amount, request.part)
 
     def pay(self) -> None:
         """Pay unless already paid, and return when the payment is on the disk."""
@@ -436,7 +475,7 @@ class LedgerCharge:
 
 
 @explain_calls
-def create_ledger(  # Most of its lines are documentation.
+def create_ledger(  # noqa: PLR0913 - the terms of a ledger, which `Terms` holds behind it
     path: str | PathLike[str],
     *,
     name: str,
@@ -446,6 +485,7 @@ def create_ledger(  # Most of its lines are documentation.
     epsilon: Number | None = None,
     rho: Number | None = None,
     delta: Number = 0,
+    parts: Sequence[str] = (),
 ) -> Ledger:
     """Create a ledger, which limits the total privacy loss of a data set, in a new file.
 
@@ -469,6 +509,9 @@ def create_ledger(  # Most of its lines are documentation.
         "0.3" or "1e-6". It counts exactly as it is written.
     delta
         The total delta, for Gaussian noise and discovered groups; 0 by default.
+    parts
+        The names of parts, such as regions, if each person is in exactly one of them in all data
+        that is ever released. Releases of different parts then do not add up. Needs "add-remove".
 
     Returns
     -------
@@ -498,9 +541,17 @@ def create_ledger(  # Most of its lines are documentation.
     check_choice("neighbours", neighbours, NEIGHBOURS)
     person_columns = [person] if isinstance(person, str) else list(person)
     columns = None if unit is not None and not person_columns else person_columns
-    texts = [name, *person_columns, *([] if unit is None else [unit])]
+    part_names = [parts] if isinstance(parts, str) else list(parts)
+    if part_names and neighbours != ADD_REMOVE:
+        raise ArgumentError(
+            'parts need neighbours="add-remove": a person who is replaced by one of another part '
+            "changes both."
+        )
+    if len(set(part_names)) < len(part_names):
+        raise ArgumentError(f"Every part must be named once, got {short_repr(part_names)}.")
+    texts = [name, *person_columns, *part_names, *([] if unit is None else [unit])]
     if not all(isinstance(text, str) and text for text in texts):
-        raise ArgumentError(f"The name and the unit must be text, got {short_repr(texts)}.")
+        raise ArgumentError(f"Names and the unit must be text, got {short_repr(texts)}.")
     metric, number = (RHO, rho) if epsilon is None else (EPSILON, epsilon)
     total = Amount(number_of(metric, number), number_of("delta", delta, zero=True))
     if total.delta >= 1:
@@ -515,6 +566,7 @@ def create_ledger(  # Most of its lines are documentation.
         "neighbours": neighbours,
         "metric": metric,
         "total": total.line(),
+        **({"parts": part_names} if part_names else {}),
     }
     chain.create(file, line)
     return open_ledger(file)
@@ -609,6 +661,8 @@ def _parse_ledger(path: Path, lines: chain.Chain) -> Ledger:
         terms = Terms.from_line(first)
         numbers = accumulate(int(line["kind"] != "record") for line in others)
         entries = tuple(map(Entry.from_line, numbers, others, lines.heads[1:]))
+        if not {entry.part for entry in entries} <= {None, *terms.parts}:
+            raise BudgetError(f"{path} was edited: it pays for a part that it does not have.")
     except (KeyError, TypeError, ValueError, ArithmeticError):
         raise BudgetError(f"{path} is not a ledger: its lines are not valid.") from None
     ledger = Ledger(path, terms, entries, lines.heads[-1], len(lines.incomplete))

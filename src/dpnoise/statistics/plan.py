@@ -10,6 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpnoise.core.arrays import Array, Integers
+from dpnoise.statistics.expressions import (
+    NUMBER,
+    Condition,
+    SourceColumn,
+    ValueNode,
+    source_columns,
+)
 
 Key = str | int | float | dt.date  # The key of a group; bool is an int, datetime a date.
 
@@ -99,6 +106,8 @@ class Plan:
     by: tuple[Grouping, ...] = ()
     missing: str = "error"  # Rows without a value are an "error", or "drop" ignores them there.
     unit: Unit | None = None  # The privacy unit; None for one row.
+    where: Condition | None = None  # Only rows that match count; None for all rows.
+    derived: tuple[tuple[str, ValueNode], ...] = ()  # Columns that are computed from each row.
 
     @property
     def value_asks(self) -> list[Sums | Cells | Edges]:
@@ -111,11 +120,28 @@ class Plan:
         return list(dict.fromkeys(ask.column for ask in self.value_asks))
 
     @property
+    def expressions(self) -> list[Condition | ValueNode]:
+        """The filter, and the derived columns that are values or groups."""
+        used = {*self.value_columns, *(grouping.column for grouping in self.by)}
+        where = [] if self.where is None else [self.where]
+        return [*where, *(value for name, value in self.derived if name in used)]
+
+    @property
+    def sources(self) -> list[SourceColumn]:
+        """The columns of the data that are values, or used in expressions, each once."""
+        derived = dict(self.derived)
+        values = (SourceColumn(name, NUMBER) for name in self.value_columns if name not in derived)
+        used = (column for node in self.expressions for column in source_columns(node))
+        return list(dict.fromkeys([*values, *used]))
+
+    @property
     def columns(self) -> list[str]:
-        """All columns, each once: values, groups and person ids."""
-        grouped = [grouping.column for grouping in self.by]
+        """All columns of the data, each once: sources, groups and person ids."""
+        derived = dict(self.derived)
+        grouped = [each.column for each in self.by if each.column not in derived]
         ids = () if self.unit is None else self.unit.columns
-        return list(dict.fromkeys([*self.value_columns, *grouped, *ids]))
+        names = [column.name for column in self.sources]
+        return list(dict.fromkeys([*names, *grouped, *ids]))
 
 
 @dataclass(frozen=True)

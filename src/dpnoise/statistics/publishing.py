@@ -54,17 +54,21 @@ class Published:
         The key of the group, one for each column of `by`; empty for all rows.
     release
         The published number and its margin.
+    where
+        The filter of the question; None for all rows.
     """
 
     column: str | None
     by: Sequence[str]
     group: Keys
     release: Release
+    where: str | None = None
 
     def __str__(self) -> str:
         """Return the column, the group, and the number with its margin."""
         groups = [f"{name} {key}" for name, key in zip(self.by, self.group, strict=True)]
-        about = escape_text(", ".join([self.column or "rows", *groups]))
+        subject = (self.column or "rows") + ("" if self.where is None else f" where {self.where}")
+        about = escape_text(", ".join([subject, *groups]))
         return (
             f"{about}, {self.release}" if not self.release.labels else f"{about}:\n{self.release}"
         )
@@ -235,7 +239,7 @@ def _group_array(pa: ModuleType, keys: list[Key | None]) -> Frame:
 
 
 _NUMBERS = ("value", "margin", "joint_margin", "low", "high", "confidence", "epsilon", "rho")
-_TEXTS = ("column", "statistic")
+_TEXTS = ("column", "where", "statistic")
 _NOTE = "note"  # Marks numbers without information, and margins that rows were left out of.
 
 
@@ -261,7 +265,7 @@ def _rows(published: Published, by: Sequence[str], note: str | None) -> Iterator
             numbers = (*[None] * len(numbers[:5]), *numbers[5:])
         yield {
             **{_title(name): keys.get(name) for name in by},
-            **dict(zip(_TEXTS, (published.column, statistic), strict=True)),
+            **dict(zip(_TEXTS, (published.column, published.where, statistic), strict=True)),
             **dict(zip(_NUMBERS, numbers, strict=True)),
             _NOTE: "; ".join(filter(None, [number.note, adjusted, note])) or None,
         }
@@ -271,7 +275,7 @@ def _release_data(published: Published) -> Row:
     keys = [key_for_json(key) for key in published.group]
     group = None if not keys else keys[0] if len(keys) == 1 else keys
     about = {"column": published.column, "by": list(published.by), "group": group}
-    return {**about, **asdict(published.release)}
+    return {**about, "where": published.where, **asdict(published.release)}
 
 
 @scrub_traceback
@@ -359,7 +363,7 @@ def publish(  # Most of its lines are documentation.
     noisy_sums = NoisySums(rng)
 
     def release(question: Question, query: AnyQuery) -> list[Release]:
-        key = request.plan_key(question, query)
+        key = request.table_key(question, query)
         if key not in plans:
             return []  # No group was discovered.
         answer = tallies[key].answers[plans[key].asks.index(query.ask)]
@@ -538,7 +542,7 @@ def _publish_all(
     for question in request.publish:
         releases_of_question = list(islice(remaining, len(question.statistics)))
         published += [
-            Published(question.column, question.by, group, by_group[i])
+            Published(question.column, question.by, group, by_group[i], question.where)
             for i, group in enumerate(request.keys(question, groups))
             for by_group in releases_of_question
         ]

@@ -3,7 +3,7 @@
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dpnoise.core.errors import (
     ArgumentError,
@@ -21,6 +21,7 @@ from dpnoise.core.safe_text import escape_text
 from dpnoise.statistics.bounds import ONE_ROW, Bounds, ContributionBounds
 from dpnoise.statistics.composition import PURE, Loss
 from dpnoise.statistics.engines.checking import OWN
+from dpnoise.statistics.expressions import parse_condition
 from dpnoise.statistics.plan import Key, PersonValue
 from dpnoise.statistics.queries import Count, Deviation, Histogram, Mean, Query, Sum, Variance
 from dpnoise.statistics.selections import QuantileSelection, check_places
@@ -54,6 +55,14 @@ _KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "text": str,
     "date": dt.date,
 }
+
+
+class PlanKey(NamedTuple):
+    """The key of a plan: the columns to group by, the value of a person, and the filter."""
+
+    by: Sequence[str]
+    person_value: PersonValue | None
+    where: str | None
 
 
 @explain_construction
@@ -141,6 +150,9 @@ class Question:
     error
         The margin that each number should have at the confidence of the request. It replaces a part
         of the budget: the cost follows from it. Only for counts, sums and histograms.
+    where
+        A condition on each row, such as "age >= 18 and sex == 'f'". Only rows that match count, and
+        only they use up the bounds of a person. It may use derived columns of the request.
 
     Raises
     ------
@@ -165,6 +177,7 @@ class Question:
     per_person: str | None = None
     weight: float = 1.0
     error: float | None = None
+    where: str | None = None
 
     def __post_init__(self) -> None:
         for name, example in (("statistics", "mean"), ("by", "city")):
@@ -179,6 +192,8 @@ class Question:
             raise ArgumentError(f"by must name each column once, got {short_repr(self.by)}.")
         check_positive("weight", self.weight)
         self._check_error()
+        if self.where is not None:
+            parse_condition(self.where)
         if self.per_person is not None:
             check_choice("per_person", self.per_person, OWN)
             if self.column is None or self.lower is None or self.upper is None:
@@ -191,9 +206,15 @@ class Question:
     def __str__(self) -> str:
         """Return the statistics, the column with its bounds, and the groups in words."""
         words = f"{', '.join(self.statistic_names)} of {self.column or 'rows'}"
+        words += "" if self.where is None else f" where {self.where}"
         if self.lower is not None and self.upper is not None:
             words += f" from {self.lower:,.12g} to {self.upper:,.12g}"
         return escape_text(words + (f", by {' and '.join(self.by)}" if self.by else ""))
+
+    @property
+    def plan_key(self) -> PlanKey:
+        """The key of the plan that answers the question."""
+        return PlanKey(self.by, self.person_value, self.where)
 
     @property
     def statistic_names(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from itertools import product
 from math import prod
 from types import SimpleNamespace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from dpnoise.core.errors import (
     ArgumentError,
@@ -33,6 +33,19 @@ from dpnoise.statistics.budget_split import Budget, Item, Prices, price_items
 from dpnoise.statistics.composition import Cost, Loss
 from dpnoise.statistics.discovery_threshold import threshold
 from dpnoise.statistics.engines import checking
+from dpnoise.statistics.expressions import (
+    NUMBER,
+    Condition,
+    SourceColumn,
+    ValueNode,
+    check_kinds,
+    group_column,
+    kind_of,
+    parse_condition,
+    parse_value,
+    possible_values,
+    source_columns,
+)
 from dpnoise.statistics.marginals import (
     ADDS_UP,
     Adjustment,
@@ -44,26 +57,19 @@ from dpnoise.statistics.marginals import (
     hierarchy_axes,
     level_of,
 )
-from dpnoise.statistics.plan import Cells, Edges, Grouping, Key, PersonValue, Plan, Unit
+from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Key, PersonValue, Plan, Unit
 from dpnoise.statistics.queries import Count, Mean, Query, Sum, Variance, check_confidence
-from dpnoise.statistics.questions import QUERIES, SELECTED, Question, check_groups
+from dpnoise.statistics.questions import QUERIES, SELECTED, PlanKey, Question, check_groups
 from dpnoise.statistics.results import LossMixin, WholeNoise
 from dpnoise.statistics.shared_sums import AnyQuery, share_sums
 
-__all__ = ["Discovery", "PlanKey", "Question", "Request", "key_for_json"]
+__all__ = ["Discovery", "Question", "Request", "key_for_json"]
 
 _MOST_CELLS: Final = 2**26  # The most cells in all groups: 512 MiB of counts.
 _MOST_ROWS: Final = 2**31 - 1  # The most rows of one person in a group.
 _MOST_GROUPS: Final = 2**16  # The most groups of one person.
 
 Groups = Mapping[str, Sequence[Key]]  # The keys of each column, or the word "discover".
-
-
-class PlanKey(NamedTuple):
-    """The key of a plan: the columns to group by, and the value of a person."""
-
-    by: Sequence[str]
-    person_value: PersonValue | None
 
 
 @dataclass(frozen=True)
@@ -108,6 +114,8 @@ class Request:
     suppress
         A rule for leaving out numbers, such as "margin > 0.3": those whose margin is more than 0.3
         times the number. The rule reads only published numbers.
+    part
+        The part of the data set that the rows are of, if the ledger has parts. None for all of it.
     intervals
         Whether quantiles spend half of their epsilon on confidence intervals. The numbers are then
         less accurate, often by a factor of two to three.
@@ -133,6 +141,11 @@ class Request:
     text_columns
         The columns of ids, and of groups to discover, that are text in a frame. In text, 7, 07 and
         7.0 are different. Files need no such declaration.
+    derived
+        Columns that are computed from each row, for questions to publish, group by and filter by.
+        The expression of each is a text: "month(admitted)", "drug_cost + stay_cost",
+        "band(age, 0, 18, 65)" or "map(county, {'cork': 'south', 'dublin': 'east'})". The groups of
+        bands, maps, months and weekdays are all their values, unless `groups` declares some.
     consistent
         Whether the counts of several questions are adjusted to add up, and likewise the sums of a
         column with the same bounds. They then cover only rows in the declared groups of all columns
@@ -181,18 +194,24 @@ class Request:
     mechanism: str = "laplace"
     text_columns: Sequence[str] = ()
     suppress: str | None = None
+    part: str | None = None
+    derived: Mapping[str, str] = field(default_factory=dict)
     consistent: bool = False
     hierarchy: Hierarchy = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "publish", _check_questions(self.publish))
-        object.__setattr__(self, "groups", _with_hierarchy(self))
+        object.__setattr__(self, "derived", _check_derived(self.derived))
+        groups = {**self._derived_groups(), **check_groups(self.groups)}
+        object.__setattr__(self, "groups", _with_hierarchy(groups, self.hierarchy))
         if not self.publish:
             raise ArgumentError(f"publish must name at least one query, of {', '.join(QUERIES)}.")
         check_confidence(self.confidence)
         check_choice("missing", self.missing, checking.MISSING)
         check_choice("neighbours", self.neighbours, NEIGHBOURS)
         check_choice("without_id", self.without_id, checking.WITHOUT_ID)
+        if not isinstance(self.part, str | None):
+            reject_type("part", self.part, "be the name of a part of the ledger")
         for name in ("clamp", "intervals", "consistent"):
             if not isinstance(getattr(self, name), bool):
                 reject(name, getattr(self, name), "be true or false")
@@ -204,6 +223,7 @@ class Request:
         _check_groups(self)
         _check_person(self)
         _check_text_columns(self)
+        _check_expressions(self)
         _check_consistent(self)
         self.cost()  # Raises if the arguments of the budget contradict each other.
         placeholders = dict.fromkeys(self.discovered, ("",))  # One group for each such column.
@@ -215,6 +235,7 @@ class Request:
             f"groups of {column}: {keys if isinstance(keys, str) else ', '.join(map(str, keys))}"
             for column, keys in self.groups.items()
         ]
+        groups += [f"{name} = {text}" for name, text in self.derived.items()]
         cost = f"{self.cost_in_words} in all, with {self.neighbours_in_words}"
         lines = [*map(str, self.publish), *groups, *self.adjusted_in_words, cost]
         lines.append(f"protected: {self.privacy_unit}")
@@ -229,6 +250,25 @@ class Request:
     def grouped(self) -> list[str]:
         """The columns that questions group by, each once."""
         return list(dict.fromkeys(column for question in self.publish for column in question.by))
+
+    @cached_property
+    def derived_values(self) -> dict[str, ValueNode]:
+        """The derived columns, parsed."""
+        return {name: parse_value(name, text) for name, text in self.derived.items()}
+
+    @cached_property
+    def conditions(self) -> dict[str | None, Condition | None]:
+        """The filters of the questions, parsed."""
+        texts = dict.fromkeys(question.where for question in self.publish)
+        return {
+            text: None if text is None else parse_condition(text, self.derived_values)
+            for text in texts
+        }
+
+    def _derived_groups(self) -> dict[str, Sequence[Key]]:
+        """Return all groups of the derived columns that questions group by, if they are known."""
+        values = {name: possible_values(value) for name, value in self.derived_values.items()}
+        return {name: known for name in self.grouped if (known := values.get(name)) is not None}
 
     def _is_open(self, column: str) -> bool:
         return isinstance(self.groups[column], str)
@@ -425,7 +465,7 @@ class Request:
         groups = self.groups if groups is None else groups
         plans: dict[PlanKey, Plan] = {}
         for question, query in self.prepare(groups):
-            key = self.plan_key(question, query)
+            key = self.table_key(question, query)
             if not all(groups[name] for name in key.by):
                 continue  # No group was discovered.
             asks = dict.fromkeys((*(plans[key].asks if key in plans else ()), query.ask))
@@ -435,23 +475,31 @@ class Request:
             )
             bounds = self._bounds_of_table(question, query.name, groups)
             unit = self._unit(bounds, question.person_value)
-            plans[key] = Plan(tuple(asks), by, self.missing, unit)
+            where = self.conditions[question.where]
+            derived = tuple(self.derived_values.items())
+            plans[key] = Plan(tuple(asks), by, self.missing, unit, where, derived)
         return plans
 
-    def plan_key(self, question: Question, query: AnyQuery) -> PlanKey:
-        """Return the key of the plan that answers a query."""
-        return PlanKey(self.table_columns(question, query.name), question.person_value)
+    def table_key(self, question: Question, query: AnyQuery) -> PlanKey:
+        """Return the key of the plan that answers a query, for the whole table that it is from."""
+        return question.plan_key._replace(by=self.table_columns(question, query.name))
 
     def checks(self) -> tuple[Plan, ...]:
         """Return plans that detect errors in columns and values before groups are discovered.
 
-        They cover all rows, of all groups.
+        They cover all rows that match a filter, of all groups.
         """
-        asks = dict.fromkeys(query.ask for _, query in self.prepare())
-        ask_by_column = {getattr(ask, "column", None): ask for ask in asks}
+        asks: dict[Condition | None, dict[str | None, Ask]] = {}
+        for question, query in self.prepare():
+            column = getattr(query.ask, "column", None)
+            asks.setdefault(self.conditions[question.where], {})[column] = query.ask
         declared_columns = (name for name in self.grouped if not self._is_open(name))
         by = tuple(Grouping(name, tuple(self.groups[name])) for name in declared_columns)
-        return (Plan(tuple(ask_by_column.values()), by, self.missing),)
+        derived = tuple(self.derived_values.items())
+        return tuple(
+            Plan(tuple(by_column.values()), by, self.missing, None, where, derived)
+            for where, by_column in asks.items()
+        )
 
     def _unit(
         self, contribution: ContributionBounds, person_value: PersonValue | None
@@ -595,10 +643,9 @@ def _check_groups(request: Request) -> None:
         )
 
 
-def _with_hierarchy(request: Request) -> Groups:
-    """Return the declared groups of each column, with those that the hierarchy derives."""
-    groups = check_groups(request.groups)
-    derived = derived_groups(request.hierarchy, groups)
+def _with_hierarchy(groups: Groups, hierarchy: Hierarchy) -> Groups:
+    """Return the groups of each column, with those of the coarser columns of a hierarchy."""
+    derived = derived_groups(hierarchy, groups)
     for column, keys in derived.items():
         if groups.get(column, keys) != keys:
             raise ArgumentError(
@@ -650,6 +697,51 @@ def _check_levels(request: Request, question: Question) -> None:
         )
     if len({level.column for level in levels}) < len(levels):
         raise ArgumentError(f"by must name one level of a hierarchy, got {list(question.by)}.")
+
+
+def _check_derived(derived: object) -> dict[str, str]:
+    if not isinstance(derived, Mapping) or not all(isinstance(name, str) for name in derived):
+        rule = 'map names to expressions, such as {"month": "month(admitted)"}'
+        reject_type("derived", derived, rule)
+    return dict(derived)
+
+
+def _check_expressions(request: Request) -> None:
+    """Raise unless expressions and questions use every column in one way."""
+    used = [column for value in request.derived_values.values() for column in source_columns(value)]
+    for where in request.conditions.values():
+        used += [] if where is None else source_columns(where)
+    names = {column.name for column in used}
+    for name, value in request.derived_values.items():
+        _check_derived_column(request, name, value)
+        if name in names:
+            raise ArgumentError(
+                f"Column {name!r} is derived. Derive columns from those of the data."
+            )
+    if request.person is not None:
+        checking.check_persons(request.person, (), (), list(names))
+    used += [SourceColumn(name, NUMBER) for name in request.columns() if name in names]
+    for name in names.intersection(request.grouped):
+        used.append(
+            group_column(name, [""] if name in request.discovered else request.groups[name])
+        )
+    check_kinds(used)
+
+
+def _check_derived_column(request: Request, name: str, value: ValueNode) -> None:
+    if name in {*(request.person or ()), *request.discovered}:
+        raise ArgumentError(
+            f"Column {name!r} is derived. It cannot identify a person, and its groups must be "
+            "declared."
+        )
+    if name in request.columns() and kind_of(value) != NUMBER:
+        raise ArgumentError(f"Column {name!r} is derived text. Group by it, or count rows.")
+    known = possible_values(value)
+    if known is not None and name in request.grouped:
+        for key in request.groups[name]:
+            if key not in known:
+                rule = f"have only values of {name!r}: {', '.join(map(str, known))}"
+                reject("groups", key, rule)
 
 
 def _check_text_columns(request: Request) -> None:

@@ -64,6 +64,22 @@ def test_a_hostile_person_moves_no_world_beyond_its_sensitivity(
 
 
 @pytest.mark.parametrize("reader", READERS)
+def test_a_hostile_person_moves_no_filter_and_no_derived_column_of_others(
+    reader: str, tmp_path: Path
+) -> None:
+    cities = [kind for kind in CITIES if reader != "SQLite file" or kind != "truth values"]
+    refusals = check_hostile_persons(
+        partial(read_with, reader, tmp_path),
+        WORLDS if LONG else 100,
+        cities=cities,
+        bases=3 if LONG else 1,
+        compared=KINDS,
+        with_expressions=True,
+    )
+    assert refusals <= MOST_REFUSED * len(HOSTILE)
+
+
+@pytest.mark.parametrize("reader", READERS)
 def test_a_hostile_person_moves_discovery_by_no_more_than_their_groups(
     reader: str, tmp_path: Path
 ) -> None:

@@ -30,7 +30,7 @@ from support.tally_reference import tally as reference_tally
 from dpnoise.core.errors import ArgumentError, DpnoiseError, MissingExtraError
 from dpnoise.statistics.engines import Files, tally, tally_all
 from dpnoise.statistics.engines import files as engine_files
-from dpnoise.statistics.plan import Cells, Edges, Grouping, Plan, Rows, Sums
+from dpnoise.statistics.plan import Cells, Edges, Grouping, Plan, Rows, Sums, Unit
 
 X = Sums("x", 0.5, -100, 100)
 COUNT = Plan((X, Rows()), missing="drop")
@@ -291,6 +291,75 @@ def test_sqlite_needs_no_extension_and_gives_the_same_integers(tmp_path: Path) -
     source = write_sqlite(tmp_path, *zip(*columns.values(), strict=True))
     plan = Plan((X, Rows()), (CITY,), missing="drop")
     assert_same(tally(source, plan), reference_tally(columns, plan))
+
+
+def duckdb_file(path: Path, *statements: str) -> Path:
+    with duckdb.connect(str(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    return path
+
+
+def number_of_rows(path: Path, table: str, unit: Unit | None = None) -> int:
+    (rows,) = tally(Files(path, table=table), Plan((Rows(),), unit=unit)).answers
+    return int(rows)  # type: ignore[arg-type]
+
+
+def test_tables_and_views_of_a_duckdb_file_are_read(tmp_path: Path) -> None:
+    path = duckdb_file(
+        tmp_path / 'it\'s [a] "file".duckdb',
+        "CREATE TABLE rows AS SELECT range AS x, 'c' || range % 2 AS city FROM range(10)",
+        'CREATE SCHEMA other; CREATE VIEW other."odd ""name" AS SELECT x + 1 AS x FROM rows',
+        "CREATE TABLE nothing (x INTEGER)",
+    )
+    grouped = Plan((Rows(), X), (Grouping("city", ("c0", "c1")),))  # Sums are in halves.
+    rows, sums = tally(Files(path, table="rows"), grouped).answers
+    assert (rows.tolist(), sums.total.tolist()) == ([5, 5], [40, 50])  # type: ignore[union-attr]
+    for name in ("main.rows", "rows"):
+        assert number_of_rows(path, name) == 10
+    (sums,) = tally(Files(path, table='other.odd "name'), Plan((X,))).answers
+    assert int(sums.total) == 110  # type: ignore[union-attr]
+    assert number_of_rows(path, "nothing") == 0
+    with pytest.raises(ArgumentError, match=r"has no table 'visits'\. It has: main\.nothing, main"):
+        tally(Files(path, table="visits"), Plan((Rows(),)))
+    with pytest.raises(ArgumentError, match="has no column 'y'"):
+        tally(Files(path, table="rows"), Plan((Rows(),), (Grouping("y", ("a",)),)))
+    with pytest.raises(ArgumentError, match="the name of a table"):
+        tally(Files(path), Plan((Rows(),)))
+
+
+def test_a_duckdb_file_that_another_program_writes_or_that_is_none_is_refused(
+    tmp_path: Path,
+) -> None:
+    path = duckdb_file(tmp_path / "a.duckdb", "CREATE TABLE rows (x INTEGER)")
+    writer = (
+        "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); input()"
+    )
+    command = [sys.executable, "-c", writer, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"open\n"
+        with pytest.raises(ArgumentError, match="is open in another program"):
+            tally(Files(path, table="rows"), Plan((Rows(),)))
+        process.communicate(b"\n")
+    assert number_of_rows(path, "rows") == 0
+    other = tmp_path / "b.duckdb"
+    other.write_text("secret")
+    with pytest.raises(ArgumentError, match="cannot be read") as raised:
+        tally(Files(other, table="rows"), Plan((Rows(),)))
+    assert "secret" not in str(raised.value)
+
+
+def test_ids_of_a_duckdb_file_that_its_collation_calls_equal_are_different_persons(
+    tmp_path: Path,
+) -> None:
+    """As in a frame of DuckDB: a person is who has the same id to the letter."""
+    path = duckdb_file(
+        tmp_path / "a.duckdb",
+        "CREATE TABLE rows (who VARCHAR COLLATE NOCASE, x INTEGER)",
+        "INSERT INTO rows VALUES ('a', 1), ('A', 1), ('a', 1)",
+    )
+    assert number_of_rows(path, "rows", Unit(("who",), 1, 1)) == 2
 
 
 def test_columns_of_sqlite_are_what_their_table_declares(tmp_path: Path) -> None:

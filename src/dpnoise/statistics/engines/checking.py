@@ -11,6 +11,7 @@ from dpnoise.core.errors import (
     check_power_of_two,
     reject,
 )
+from dpnoise.statistics.expressions import check_kinds
 from dpnoise.statistics.plan import Cells, Edges, PersonValue, Plan, Sums, Unit
 
 MISSING: Final = ("error", "drop")
@@ -38,12 +39,15 @@ def check_plan(plan: Plan) -> None:
         if not grouping.keys:
             raise ArgumentError(f"There must be at least one group of column {grouping.column!r}.")
     columns = [grouping.column for grouping in plan.by]
-    if not all([*columns, *plan.value_columns]):
+    if not all([*columns, *plan.value_columns, *plan.columns]):
         raise ArgumentError("Every column must have a name, got ''. Name it in the data first.")
     if len(set(columns)) < len(columns):
         raise ArgumentError("A column must not be grouped by twice.")
+    check_kinds(plan.sources)
     if plan.unit is not None:
         check_unit(plan.unit, columns, plan.value_columns)
+        used = [column.name for column in plan.sources]
+        check_persons(plan.unit.columns, columns, plan.value_columns, used)
     _check_size(plan)
 
 
@@ -68,14 +72,21 @@ def check_unit(unit: Unit, grouped: Sequence[str], value_columns: Sequence[str])
 
 
 def check_persons(
-    columns: Sequence[str], grouped: Sequence[str], value_columns: Sequence[str]
+    columns: Sequence[str],
+    grouped: Sequence[str],
+    value_columns: Sequence[str],
+    used: Sequence[str] = (),
 ) -> None:
-    """Raise unless these columns can identify a person: groups and values cannot."""
+    """Raise unless these columns can identify a person: groups and values cannot.
+
+    Neither can columns that are derived, or used in an expression: `used` has these.
+    """
     if not columns or not all(columns) or len(set(columns)) < len(columns):
         raise ArgumentError(
             "person must name one or more columns that identify a person, each once."
         )
-    for use, others in (("grouped by", grouped), ("published", value_columns)):
+    uses = (("grouped by", grouped), ("published", value_columns), ("used in expressions", used))
+    for use, others in uses:
         for name in columns:
             if name in others:
                 raise ArgumentError(

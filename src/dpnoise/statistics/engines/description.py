@@ -17,7 +17,8 @@ from typing import Final
 from dpnoise.core.errors import ArgumentError, check_choice, reject, short_repr, unknown_name_error
 from dpnoise.core.safe_text import escape_text
 
-FORMATS: Final = ("csv", "parquet", "json", "sqlite", "postgres")
+DATABASES: Final = ("sqlite", "duckdb", "postgres")
+FORMATS: Final = ("csv", "parquet", "json", *DATABASES)
 ENCODINGS: Final = ("utf-8", "latin-1", "utf-16")
 PARTITION_TYPES: Final = ("text", "integer", "date")
 STANDARD_INPUT: Final = "-"
@@ -29,6 +30,7 @@ _SUFFIXES: Final = {
     ".sqlite": "sqlite",
     ".sqlite3": "sqlite",
     ".db": "sqlite",
+    ".duckdb": "duckdb",
 }
 _COMPRESSED: Final = {".gz", ".zst"}
 _MOST_NAMED: Final = 10  # A record names at most this many files.
@@ -45,9 +47,9 @@ class Files:
         input (CSV or JSON lines, not compressed). For ``"postgres"`` the address of a database,
         without a password: PostgreSQL reads that from ``~/.pgpass`` or ``PGPASSWORD``.
     format
-        One of ``"csv"``, ``"parquet"``, ``"json"`` (one object a line), ``"sqlite"`` and
-        ``"postgres"``; by default the one of the file's suffix, or CSV. CSV and JSON may be
-        compressed (``.gz``, ``.zst``).
+        One of ``"csv"``, ``"parquet"``, ``"json"`` (one object a line), ``"sqlite"``,
+        ``"duckdb"`` and ``"postgres"``; by default the one of the file's suffix, or CSV. CSV and
+        JSON may be compressed (``.gz``, ``.zst``).
     table
         The table of a database: ``"table"`` or ``"schema.table"``.
     delimiter, quote, encoding, decimal

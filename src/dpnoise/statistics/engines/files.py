@@ -13,12 +13,19 @@ from typing import Final, TypeVar
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines import csv_files, description, discovery, frames, sources
 from dpnoise.statistics.engines.checking import check_persons
-from dpnoise.statistics.engines.description import STANDARD_INPUT, Files, describe_paths
+from dpnoise.statistics.engines.description import (
+    DATABASES,
+    STANDARD_INPUT,
+    Files,
+    describe_paths,
+)
 from dpnoise.statistics.engines.discovery import PersonCounts
 from dpnoise.statistics.engines.postgres import PostgresTable
+from dpnoise.statistics.engines.runners import FileColumns
 from dpnoise.statistics.engines.sources import INEXACT_NUMBER, RowSource, UnreadableError
 from dpnoise.statistics.engines.sqlite import SqliteTable
-from dpnoise.statistics.plan import Plan, Tally, Unit
+from dpnoise.statistics.expressions import DATE, NUMBER, TEXT, check_kinds
+from dpnoise.statistics.plan import Key, Plan, Tally, Unit
 
 # DuckDB writes no data to a disk and downloads nothing. It measures the progress of a query without
 # printing it.
@@ -35,6 +42,7 @@ _HIVE_COLUMN: Final = re.compile(rf"{sources.HIVE_COLUMN_IN_ROW} (\d+)")
 _WRONG_LENGTH: Final = re.compile(r"Expected Number of Columns: (\d+) Found: (\d+)")
 # Parts of DuckDB's errors in lower case, with the words of ours.
 _FAILURES: Final = {
+    "lock": "is open in another program. Close it there, or copy it",
     "unterminated quote": "has a quote that is not closed, or text after one",
     "unicode": "is not text in the declared encoding",
     "utf-8": "is not text in the declared encoding",
@@ -50,6 +58,7 @@ _SOURCES: Final[dict[str, type[RowSource]]] = {
     "json": sources.JsonLines,
     "parquet": sources.Parquet,
     "sqlite": SqliteTable,
+    "duckdb": sources.DuckDBTable,
     "postgres": PostgresTable,
 }
 
@@ -60,9 +69,10 @@ _T = TypeVar("_T")
 def tally_all(files: Files, plans: Sequence[Plan], progress: Progress | None = None) -> list[Tally]:
     """Answer plans from files in one scan, and report the progress from 0 to 1.
 
-    Plans with a privacy unit scan the rows more than once.
+    Plans with a privacy unit scan the rows more than once, and so do plans with several filters.
     """
     reads_twice = any(plan.unit is not None for plan in plans)
+    reads_twice |= len({plan.where for plan in plans}) > 1
     return _query_files(files, partial(_answers, plans), progress, reads_twice=reads_twice)
 
 
@@ -104,24 +114,37 @@ def _query_files(
 
 
 def _answers(plans: Sequence[Plan], source: RowSource) -> list[Tally]:
-    numeric = list(dict.fromkeys(name for plan in plans for name in plan.value_columns))
-    groups = {grouping.column: grouping.keys for plan in plans for grouping in plan.by}
     ids = [name for plan in plans if plan.unit is not None for name in plan.unit.columns]
-    for name in ids:
-        check_persons([name], list(groups), numeric)
-    columns = source.columns(numeric, groups, ids)
+    columns = _columns_of(plans, source, ids)
     try:
         return frames.answer_all(columns.relation, plans, columns)
     except frames.RowError as error:
         raise _locate_error(error, source) from None
 
 
+def _columns_of(
+    plans: Sequence[Plan], source: RowSource, ids: Sequence[str] = (), path: str | None = None
+) -> FileColumns:
+    """Return the columns of plans, with numbers and dates parsed; of one path if it is given."""
+    sources = dict.fromkeys(column for plan in plans for column in plan.sources)
+    check_kinds(sources)
+    numeric, dates, texts = (
+        [column.name for column in sources if column.kind == kind] for kind in (NUMBER, DATE, TEXT)
+    )
+    groups: dict[str, Sequence[Key]] = dict.fromkeys(texts, ("",))  # Their keys are text.
+    for plan in plans:
+        groups |= {
+            each.column: each.keys for each in plan.by if each.column not in dict(plan.derived)
+        }
+    for name in ids:
+        check_persons([name], list(groups), numeric, dates)
+    return source.columns(numeric, groups, ids, dates=dates, numbered=path)
+
+
 def _locate_error(error: frames.RowError, source: RowSource) -> frames.RowError:
     """Return the error with the number of its first row, if rows can be read again."""
-    groups = {grouping.column: grouping.keys for grouping in error.plan.by}
     for path in source.paths if source.is_repeatable else ():
-        columns = source.columns(error.plan.value_columns, groups, numbered=path)
-        row = frames.find_first_wrong_row(error, columns)
+        row = frames.find_first_wrong_row(error, _columns_of([error.plan], source, path=path))
         if row is not None:
             of_file = f" of {path}" if len(source.paths) > 1 else ""
             header = " (the header not counted)" if source.has_header else ""
@@ -143,11 +166,11 @@ def file_format(files: Files) -> str:
     if len(formats) > 1:
         raise ArgumentError(f"All files must have one format, got {' and '.join(sorted(formats))}.")
     kind = formats.pop()
-    if files.table is not None and kind not in {"sqlite", "postgres"}:
+    if files.table is not None and kind not in DATABASES:
         raise ArgumentError(
             f"A table needs a database, and {describe_paths(files.path_texts)} is not one."
         )
-    if files.hive and kind in {"sqlite", "postgres"}:
+    if files.hive and kind in DATABASES:
         raise ArgumentError(
             "hive is about folders of files, and a database has none. Leave it out."
         )

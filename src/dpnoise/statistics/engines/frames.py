@@ -19,10 +19,11 @@ import narwhals as nw
 import numpy as np
 
 from dpnoise.core.errors import ArgumentError, DpnoiseError
-from dpnoise.statistics.engines import arithmetic, keys, persons, runners
+from dpnoise.statistics.engines import arithmetic, keys, persons, row_expressions, runners
 from dpnoise.statistics.engines.arithmetic import ROWS, Expressions, Frame, Grouped
 from dpnoise.statistics.engines.checking import check_plan
 from dpnoise.statistics.engines.runners import Data, FileColumns, as_narwhals, prepare_data
+from dpnoise.statistics.expressions import DATE, NUMBER, SourceColumn
 from dpnoise.statistics.plan import Answer, Ask, Edges, Grouping, Key, Plan, SumAnswer, Tally, Unit
 
 if TYPE_CHECKING:
@@ -46,10 +47,11 @@ class RowError(ArgumentError):
             problem = "has rows without a value" if location is None else "has no value"
             advice = "To leave out such rows, say {missing}."
         else:
-            problem = "holds text that is not a number"
+            is_date = SourceColumn(column, DATE) in plan.sources
+            problem = f"holds text that is not {'a date such as 2024-01-31' if is_date else NUMBER}"
             advice = "Correct it, or empty it and say {missing}."
-            asks = (ask for ask in plan.value_asks if ask.column == column)
-            if all(ask == Edges(column, (-inf, inf)) for ask in asks):
+            asks = [ask for ask in plan.value_asks if ask.column == column]
+            if asks and all(ask == Edges(column, (-inf, inf)) for ask in asks):
                 advice += " Counting rows needs no column: leave it out."
         super().__init__(f"{location or f'Column {column!r}'} {problem}. {advice}", missing="drop")
 
@@ -77,16 +79,22 @@ def answer_all(
 ) -> list[Tally]:
     """Answer plans from a frame; `file` describes the file that it reads, if there is one.
 
-    The contributions of persons are bounded for each plan separately.
+    Plans with one filter share a query. The contributions of persons are bounded for each plan
+    separately.
     """
     for plan in plans:
         check_plan(plan)
     narwhals_frame = as_narwhals(frame)
     if narwhals_frame.implementation.is_dask():
         return _answer_by_partition(narwhals_frame.to_native(), plans)
-    if all(plan.unit is None for plan in plans):
-        return _answer(narwhals_frame, plans, file)
-    return [tally for plan in plans for tally in _answer(narwhals_frame, [plan], file)]
+    together: dict[object, list[int]] = {}
+    for index, plan in enumerate(plans):
+        together.setdefault(plan.where if plan.unit is None else index, []).append(index)
+    tallies: dict[int, Tally] = {}
+    for indices in together.values():
+        answered = _answer(narwhals_frame, [plans[index] for index in indices], file)
+        tallies |= zip(indices, answered, strict=True)
+    return [tallies[index] for index in range(len(plans))]
 
 
 def _answer_by_partition(frame: "dask.dataframe.DataFrame", plans: Sequence[Plan]) -> list[Tally]:
@@ -113,11 +121,8 @@ def _add_answers(left: Answer, right: Answer) -> Answer:
 
 
 def _answer(narwhals_frame: Frame, plans: Sequence[Plan], file: FileColumns | None) -> list[Tally]:
-    """Answer plans in one query. A plan with a privacy unit must be the only one."""
-    names = (name for plan in plans for name in plan.columns)
-    query = Query(prepare_data(narwhals_frame, names, file))
-    for plan in plans:
-        query.add(plan)
+    """Answer plans of one filter in one query. A plan with a privacy unit must be the only one."""
+    query = Query.of(narwhals_frame, plans, file)
     frame = _rows_in_groups(query, masked=len(plans) > 1)
     if plans[0].unit is not None:
         frame = _bound_persons(frame, plans[0], plans[0].unit, query)
@@ -134,6 +139,8 @@ def _rows_in_groups(query: "Query", *, masked: bool = False) -> Frame:
     """
     frame = query.data.runner.load(query.data.frame)
     runner = runners.runner_of(frame)
+    if query.where is not None:
+        frame = frame.filter(query.where)
     if query.expressions.chosen:
         frame = runner.without_collation(frame.select(**query.expressions.chosen))
     for grouping, key in query.keys.items():
@@ -145,11 +152,12 @@ def _rows_in_groups(query: "Query", *, masked: bool = False) -> Frame:
 def find_first_wrong_row(error: RowError, file: FileColumns) -> int | None:
     """Return the number of the first row in a declared group that has the error."""
     plan = replace(error.plan, unit=None)
-    query = Query(prepare_data(as_narwhals(file.relation), plan.columns, file))
-    query.add(plan)
+    query = Query.of(as_narwhals(file.relation), [plan], file)
     query.expressions.chosen["row"] = nw.col(file.row)
-    value = query.values[error.column]
-    has_error = ~nw.col(value.is_present) if error.is_missing else nw.col(value.is_wrong or "") == 1
+    if error.is_missing:
+        has_error = ~nw.col(query.values[error.column].is_present)
+    else:
+        has_error = nw.col(query.wrong[error.column]) == 1
     rows = _rows_in_groups(query).filter(has_error)
     first = rows.select(nw.col("row").min()).lazy().collect().item()
     return None if first is None else int(first)
@@ -160,8 +168,7 @@ def _bound_persons(frame: Frame, plan: Plan, unit: Unit, query: "Query") -> Fram
     for grouping, key in query.keys.items():
         frame = frame.with_columns(**{key: _first_spelling(key, query.matches[grouping])})
     values = [name for value in query.values.values() for name in (value.is_present, value.value)]
-    flags = [value.is_wrong for value in query.values.values() if value.is_wrong is not None]
-    flags += [flag.name for flag in query.flags]
+    flags = [*query.wrong.values(), *(flag.name for flag in query.flags)]
     names = persons.Names(query.ids, list(query.keys.values()), values, flags)
     groups = prod(len(grouping.keys) for grouping in plan.by)
     rows = persons.bound_contributions(persons.rows_of(frame), unit, names, groups)
@@ -184,7 +191,6 @@ class _ValueColumns:
 
     value: str
     is_present: str
-    is_wrong: str | None  # The parse-error flag, 0 or 1.
 
 
 @dataclass
@@ -192,17 +198,37 @@ class Query:
     """The expressions that plans need of each row, each computed once, with their names."""
 
     data: Data
+    where: nw.Expr | None = None  # The filter; rows with a parse error in its columns stay.
     expressions: Expressions = field(default_factory=Expressions)
     keys: dict[Grouping, str] = field(default_factory=dict)
     matches: dict[Grouping, dict[Key, int]] = field(default_factory=dict)
     values: dict[str, _ValueColumns] = field(default_factory=dict)
+    # Maps each column of a file that is parsed from text to its parse-error flag, 0 or 1.
+    wrong: dict[str, str] = field(default_factory=dict)
     asks: dict[Ask, arithmetic.AskColumns] = field(default_factory=dict)
     ids: list[str] = field(default_factory=list)
     flags: list[persons.IdFlag] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, frame: Frame, plans: Sequence[Plan], file: FileColumns | None) -> Self:
+        """Return the query of plans with one filter."""
+        names = (name for plan in plans for name in plan.columns)
+        compares_text = any(plan.expressions for plan in plans)
+        data = prepare_data(frame, names, file, compares_text=compares_text)
+        for plan in plans:
+            data = row_expressions.derive_columns(data, plan)
+        query = cls(data, row_expressions.filter_of(data, plans[0].where))
+        for plan in plans:
+            query.add(plan)
+        return query
+
     def add(self, plan: Plan) -> None:
         """Add the expressions that a plan needs."""
         data, chosen = self.data, self.expressions.chosen
+        for column in plan.sources:
+            if column.name not in self.wrong and column.name in data.parse_errors:
+                self.wrong[column.name] = flag = f"wrong{len(self.wrong)}"
+                chosen[flag] = nw.col(data.parse_errors[column.name])
         for name in plan.value_columns:
             if name not in self.values:
                 self.values[name] = self._add_value(name)
@@ -210,8 +236,7 @@ class Query:
             if grouping not in self.keys:
                 self.keys[grouping] = key = f"key{len(self.keys)}"
                 name, dtype = grouping.column, data.schema[grouping.column]
-                parsed = None if data.file is None else data.file.parsed
-                self.matches[grouping] = keys.match_keys(grouping, dtype, parsed)
+                self.matches[grouping] = keys.match_keys(grouping, dtype, data.parsed)
                 chosen[key] = keys.key_expression(data.column(name), dtype)
         for ask in plan.value_asks:
             if ask not in self.asks:
@@ -226,18 +251,9 @@ class Query:
                 )
 
     def _add_value(self, name: str) -> _ValueColumns:
-        data, chosen, number = self.data, self.expressions.chosen, len(self.values)
-        column, dtype = data.column(name), data.schema[name]
-        arithmetic.check_numbers(name, dtype)
-        parse_errors = {} if data.file is None else data.file.parse_errors
-        is_wrong = f"wrong{number}" if name in parse_errors else None
-        columns = _ValueColumns(f"value{number}", f"there{number}", is_wrong)
-        chosen[columns.is_present] = arithmetic.is_present(column, dtype)
-        chosen[columns.value] = arithmetic.fill_missing(
-            column, dtype, divides_decimals=not data.frame.implementation.is_polars()
-        )
-        if is_wrong is not None:
-            chosen[is_wrong] = nw.col(parse_errors[name])
+        number, chosen = len(self.values), self.expressions.chosen
+        columns = _ValueColumns(f"value{number}", f"there{number}")
+        chosen[columns.value], chosen[columns.is_present] = self.data.number(name)
         return columns
 
     def add_persons(self, unit: Unit) -> None:
@@ -251,8 +267,8 @@ class Query:
 
     def plan_columns(self, plan: Plan) -> runners.PlanColumns:
         """Return the keys, cells and sums of a plan."""
-        values = [self.values[name] for name in plan.value_columns]
-        flags = [name for value in values for name in (value.is_present, value.is_wrong) if name]
+        flags = [self.values[name].is_present for name in plan.value_columns]
+        flags += [self.wrong[each.name] for each in plan.sources if each.name in self.wrong]
         flags += [flag.name for flag in self.flags]
         codes, summed = list[str](), dict.fromkeys(flags, False)
         for ask in plan.value_asks:
@@ -289,9 +305,9 @@ class Query:
         """Raise if a row has no id, text that is not a number or, unless dropped, no value."""
         persons.check_id_flags(self.flags, result.columns)
         rows = result.integers(ROWS).sum()
-        for name in plan.value_columns:
-            value = self.values[name]
-            if value.is_wrong is not None and result.integers(value.is_wrong).any():
-                raise RowError(plan, name, is_missing=False)
-            if plan.missing == "error" and result.integers(value.is_present).sum() < rows:
+        for column in plan.sources:
+            if column.name in self.wrong and result.integers(self.wrong[column.name]).any():
+                raise RowError(plan, column.name, is_missing=False)
+        for name in plan.value_columns if plan.missing == "error" else ():
+            if result.integers(self.values[name].is_present).sum() < rows:
                 raise RowError(plan, name, is_missing=True)

@@ -6,7 +6,7 @@ checks only the columns that a plan reads, and refuses those that it cannot conv
 
 import datetime as dt
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,7 @@ from narwhals.dtypes import DType
 from dpnoise.core.arrays import Array
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, did_you_mean, import_extra
 from dpnoise.core.safe_text import shorten
-from dpnoise.statistics.engines import keys
+from dpnoise.statistics.engines import arithmetic, keys
 from dpnoise.statistics.engines.arithmetic import ROWS, DataFrame, Frame
 from dpnoise.statistics.plan import Key
 
@@ -351,10 +351,29 @@ class Data:
     names: Mapping[str, str]  # Maps each column to its name in the frame.
     schema: Mapping[str, DType]
     file: FileColumns | None  # None if the rows do not come from a file.
+    derived: Mapping[str, nw.Expr] = field(default_factory=dict)  # The derived columns.
 
     def column(self, name: str) -> nw.Expr:
         """Return the expression of a column."""
-        return nw.col(self.names[name])
+        return self.derived[name] if name in self.derived else nw.col(self.names[name])
+
+    def number(self, name: str) -> tuple[nw.Expr, nw.Expr]:
+        """Return a column of numbers as floats, 0 if missing, and whether a row has a number."""
+        column, dtype = self.column(name), self.schema[name]
+        arithmetic.check_numbers(name, dtype)
+        divides_decimals = not self.frame.implementation.is_polars()
+        value = arithmetic.fill_missing(column, dtype, divides_decimals=divides_decimals)
+        return value, arithmetic.is_present(column, dtype)
+
+    @property
+    def parse_errors(self) -> Mapping[str, str]:
+        """The parse-error flag of each column that a file holds as text."""
+        return {} if self.file is None else self.file.parse_errors
+
+    @property
+    def parsed(self) -> Collection[str] | None:
+        """The columns of groups that a file holds as text, parsed as numbers; None for a frame."""
+        return None if self.file is None else self.file.parsed
 
     @property
     def ambiguous_text(self) -> str | None:
@@ -363,8 +382,13 @@ class Data:
         return keys.ambiguous_text_pattern(in_duckdb=in_duckdb) if self.file is None else None
 
 
-def prepare_data(frame: Frame, names: Iterable[str], file: FileColumns | None) -> Data:
-    """Prepare a frame to read some of its columns; raise if one is missing."""
+def prepare_data(
+    frame: Frame, names: Iterable[str], file: FileColumns | None, *, compares_text: bool = False
+) -> Data:
+    """Prepare a frame to read some of its columns; raise if one is missing.
+
+    `compares_text` makes comparisons of raw columns compare text by its characters.
+    """
     columns, runner, schema = list(dict.fromkeys(names)), runner_of(frame), frame.collect_schema()
     for name in columns:
         if name not in schema:
@@ -373,5 +397,9 @@ def prepare_data(frame: Frame, names: Iterable[str], file: FileColumns | None) -
             hint = did_you_mean(name, names) or f"There are: {available}."
             raise ArgumentError(f"There is no column {name!r}. {hint}")
     frame, new_names = runner.prepare(frame, columns)
+    if compares_text and file is None:
+        plain = {name: f"column{index}" for index, name in enumerate(columns)}
+        frame = frame.select(**{plain[name]: nw.col(new_names[name]) for name in columns})
+        frame, new_names = runner.without_collation(frame), plain
     types = frame.collect_schema()
     return Data(frame, runner, new_names, {name: types[new_names[name]] for name in columns}, file)

@@ -34,6 +34,10 @@ _MISSING_WORDS: Final = (
     *("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL"),
     *("n/a", "null"),
 )
+# Text that is a date, with or without a time; times with a zone are not.
+_DATE_TEXT: Final = (
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?)?"
+)
 _NULL_FOLDER: Final = b"__HIVE_DEFAULT_PARTITION__"
 # The types of hive columns: in SQL, in errors, and as a pattern of their text.
 _HIVE_TYPES: Final = {
@@ -74,12 +78,20 @@ def _parse_number(text: str, decimal: str) -> str:
     return f"TRY_CAST({text} AS DOUBLE)"
 
 
-def _parse_error_flag(text: str, decimal: str) -> str:
-    """Return the SQL of a parse-error flag, 0 or 1. Missing numbers are not errors."""
+def _parse_date(text: str) -> str:
+    """Return the SQL that parses text, itself SQL, as a date; null if it is not one."""
+    day = f"TRY_CAST(left(trim({text}), 10) AS DATE)"
+    return f"CASE WHEN regexp_full_match(trim({text}), {quote_text(_DATE_TEXT)}) THEN {day} END"
+
+
+def _parse_error_flag(text: str, parsed: str, refused: str = "false") -> str:
+    """Return the SQL of a parse-error flag, 0 or 1. Missing values are not errors.
+
+    `parsed` is null for text that cannot be parsed. `refused` is true for text that must not be.
+    """
     words = ", ".join(map(quote_text, _MISSING_WORDS))
     return (
-        f"CASE WHEN {text} IS NULL THEN 0 WHEN {_is_unusual_number(text)} THEN 1 "
-        f"WHEN {_parse_number(text, decimal)} IS NOT NULL THEN 0 "
+        f"CASE WHEN {text} IS NULL THEN 0 WHEN {refused} THEN 1 WHEN {parsed} IS NOT NULL THEN 0 "
         # Few rows get here. DuckDB would plan an IN as a join of all rows.
         f"WHEN list_contains(['', {words}], trim({text})) THEN 0 ELSE 1 END"
     )
@@ -168,25 +180,27 @@ class RowSource:
         groups: Mapping[str, Sequence[Key]],
         ids: Sequence[str] = (),
         others: Sequence[str] = (),
+        dates: Sequence[str] = (),
         numbered: str | None = None,
     ) -> FileColumns:
         """Return columns of all paths, or of one path with its rows numbered from 1.
 
-        Text in `numeric` columns is parsed as numbers. Groups are converted to match their keys.
-        `others` are unchanged.
+        Text in `numeric` columns is parsed as numbers, and in `dates` as dates. Groups are
+        converted to match their keys. `others` are unchanged.
         """
-        columns_read = list(dict.fromkeys([*numeric, *groups, *ids, *others]))
+        columns_read = list(dict.fromkeys([*numeric, *dates, *groups, *ids, *others]))
         self._check_columns(columns_read)
         self.declare_ids(ids, others)
         decimal = self.files.decimal
-        row, *free = _free_names([*(self.names or []), *columns_read], 1 + len(numeric))
+        row, *free = _free_names([*(self.names or []), *columns_read], 1 + len(columns_read))
         paths, number = self.paths, ""
         if numbered is not None:
             paths, number = [numbered], f", row_number() OVER () AS {row}"
         table = self._table_with_partitions(columns_read, paths)
         raw = self.connection.sql(f"SELECT *{number} FROM {table}")
         kinds = dict(zip(raw.columns, map(str, raw.types), strict=True))
-        parse_errors = dict(zip((n for n in numeric if kinds[n] == "VARCHAR"), free, strict=False))
+        texts = (name for name in [*numeric, *dates] if kinds[name] == "VARCHAR")
+        parse_errors = dict(zip(texts, free, strict=False))
         numbers = {
             name
             for name, keys in groups.items()
@@ -200,7 +214,13 @@ class RowSource:
         for name in numeric:
             parts[name] = _as_number(quote_name(name), kinds[name], decimal)
         for name, flag in parse_errors.items():
-            parts[flag] = _parse_error_flag(quote_name(name), decimal)
+            column = quote_name(name)
+            if name in dates:
+                parts[name] = _parse_date(column)
+                parts[flag] = _parse_error_flag(column, parts[name])
+            else:
+                refused = _is_unusual_number(column)
+                parts[flag] = _parse_error_flag(column, parts[name], refused)
         columns = (f"{sql} AS {quote_name(name)}" for name, sql in parts.items())
         relation = raw.project(", ".join(columns))
         if self.in_memory:
@@ -403,6 +423,29 @@ class Database(RowSource):
         """Register the stream of rows, and return its name in SQL."""
         self.connection.register("streamed", self.stream(names))
         return "streamed"
+
+
+class DuckDBTable(Database):
+    """A table or view in a file of DuckDB, which declares its columns."""
+
+    def connect(self) -> tuple[list[str], list[str]]:
+        """Attach the file, read-only."""
+        self.connection.execute(f"ATTACH {quote_text(self.address)} AS attached (READ_ONLY)")
+        self.connection.execute("USE attached")  # Views may name tables without their database.
+        schema, _, name = self.table_name.rpartition(".")
+        self._sql = f"attached.{quote_name(schema or 'main')}.{quote_name(name)}"
+        columns = (
+            "SELECT column_name FROM duckdb_columns() WHERE database_name = 'attached' "
+            "AND schema_name = ? AND table_name = ? ORDER BY column_index"
+        )
+        tables = "SELECT DISTINCT schema_name, table_name FROM duckdb_columns() WHERE NOT internal"
+        rows = self.connection.execute(columns, [schema or "main", name]).fetchall()
+        others = self.connection.execute(f"{tables} ORDER BY ALL").fetchall()
+        return [column for (column,) in rows], list(map(".".join, others))
+
+    def table(self, names: Sequence[str], _: Sequence[str]) -> str:
+        """Return the SQL of the rows."""
+        return f"(SELECT {', '.join(map(quote_name, names)) or '1'} FROM {self._sql})"
 
 
 def spelling_error(name: str, fact: str, instead: str) -> ArgumentError:

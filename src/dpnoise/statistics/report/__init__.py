@@ -103,9 +103,10 @@ def request_toml(request: Data) -> str:
     [[publish]]
     statistics = ["count"]
     """
-    tables = {"groups", "publish", "hierarchy"}
-    top = {name: part for name, part in request.items() if name not in tables}
-    parts = [("", top), ("[groups]\n", request["groups"])]
+    tables = ("derived", "groups")
+    others = {*tables, "hierarchy", "publish"}
+    top = {name: part for name, part in request.items() if name not in others}
+    parts = [("", top), *((f"[{name}]\n", request.get(name)) for name in tables)]
     for finer, coarser in request.get("hierarchy", {}).items():
         for column, groups in coarser.items():
             parts.append((f"[hierarchy.{_toml_name(finer)}.{_toml_name(column)}]\n", groups))
@@ -145,6 +146,7 @@ class Statistic:
     column: str | None
     by: tuple[str, ...]
     release: Release
+    where: str | None = None
     numbers: list[Number] = field(default_factory=list)
 
     @property
@@ -154,8 +156,9 @@ class Statistic:
 
     @property
     def subject(self) -> str:
-        """The column and the groups, such as `income, by city and sex`; `rows` without a column."""
-        return self._values + (f", by {' and '.join(self.by)}" if self.by else "")
+        """The column, the filter and the groups, such as `rows where age >= 18, by city`."""
+        where = "" if self.where is None else f" where {self.where}"
+        return self._values + where + (f", by {' and '.join(self.by)}" if self.by else "")
 
     @property
     def _values(self) -> str:
@@ -209,15 +212,15 @@ def statistics_of(releases: Iterable[Data]) -> list[Statistic]:
     statistics: dict[tuple[object, ...], Statistic] = {}
     repeats: dict[tuple[object, ...], int] = {}
     for record in releases:
-        column, by = record["column"], tuple(record["by"])
+        column, by, where = record["column"], tuple(record["by"]), record.get("where")
         keys = tuple(
             map(quote_blanks, record["group"] if len(by) > 1 else [record["group"]] * len(by))
         )
         names = (part.name for part in fields(Release) if part.name in record)
         release = Release(**{name: record[name] for name in names})
-        subject = (column, by, release.query)
+        subject = (column, by, where, release.query)
         repeat = repeats[(*subject, keys)] = repeats.get((*subject, keys), 0) + 1
-        statistic = statistics.setdefault((*subject, repeat), Statistic(column, by, release))
+        statistic = statistics.setdefault((*subject, repeat), Statistic(column, by, release, where))
         statistic.numbers.extend(release.numbers(keys))
     return list(statistics.values())
 
