@@ -1,6 +1,6 @@
 """Compare the errors of published statistics with other libraries at equal epsilon and delta.
 
-`make errors` prints two tables and writes them to docs/publishing.md and docs/persons.md. Every
+`make errors` prints three tables and writes them to docs/publishing.md and docs/persons.md. Every
 library computes the same statistic of the same clamped values, in its environment
 (`benchmarks.contenders`).
 """
@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from marks import write_between_marks
 
-from benchmarks.contenders import DECILES, Column, Floats, Visits
+from benchmarks.contenders import DECILES, Column, Floats, Stays, Visits
 from dpnoise.core.machine import describe_machine
 from dpnoise.statistics.bounds import Bounds
 
@@ -29,6 +29,7 @@ HARDLY_ANY_NOISE: Final = 1e4  # An epsilon at which the error comes from boundi
 ROUNDS: Final = {"count": 4000, "sum": 4000, "mean": 4000, "histogram": 4000, "median": 250,
                  "deciles": 30, "median, interval": 250, "deciles, interval": 30}  # fmt: skip
 VISIT_ROUNDS: Final = 100
+STAY_ROUNDS: Final = 5  # The numbers of discovered groups differ by about one percent.
 _LARGEST_RATIO: Final = 1.05  # Our goal for the error compared with the best library.
 
 
@@ -51,6 +52,8 @@ CONTENDERS: Final = (
 VISIT_CONTENDERS: Final = tuple(c for c in CONTENDERS if c.title not in {"OpenDP", "diffprivlib"})
 COLUMN_TITLES: Final = ["dpnoise", "with intervals", *(c.title for c in CONTENDERS[1:])]
 VISIT_TITLES: Final = [contender.title for contender in VISIT_CONTENDERS]
+STAY_CONTENDERS: Final = CONTENDERS[:3]
+STAY_TITLES: Final = [contender.title for contender in STAY_CONTENDERS]
 
 
 def ask(contender: Contender, **question: Any) -> Any:
@@ -225,8 +228,37 @@ def _totals(question: Visits, town: str) -> tuple[int, float]:
     return len(costs), math.fsum(costs)
 
 
+# Diagnoses that are discovered -------------------------------------------------------------------
+
+
+def stays(max_groups: int) -> Stays:
+    """Return 400,000 invented stays of 60,000 patients with 2,995 diagnoses, most of them rare."""
+    rng = np.random.default_rng(3)  # Test data, not noise.
+    shares = np.arange(1, 2_996) ** -1.3
+    patients = np.concatenate([np.arange(60_000), rng.integers(0, 60_000, 340_000)])
+    diagnoses = rng.choice(2_995, patients.size, p=shares / shares.sum())
+    names = [f"D{number:04}" for number in diagnoses]
+    return Stays(patients.tolist(), names, max_groups, EPSILON, DELTA)
+
+
+def table_of_stays() -> Iterator[str]:
+    """Yield the lines of the table of discovered groups."""
+    titles = ["max_groups", *STAY_TITLES, "dpnoise over the best"]
+    yield f"| {' | '.join(titles)} |"
+    yield "|" + "---|" * len(titles)
+    for max_groups in (1, 5, 10):
+        question = stays(max_groups)
+        numbers = []
+        for contender in STAY_CONTENDERS:
+            tables = ask(contender, stays=question._asdict(), rounds=STAY_ROUNDS)
+            numbers.append(Error.of([len(released_table) for released_table in tables]).mean)
+        ratio = numbers[0] / max(numbers[1:])
+        cells = [f"{number:.0f}" for number in numbers]
+        yield f"| {' | '.join([str(max_groups), *cells, f'{ratio:.2f}'])} |"
+
+
 def main() -> None:
-    """Measure, print and write both tables."""
+    """Measure, print and write all tables."""
     versions: dict[str, str] = {}
     for contender in CONTENDERS:
         versions |= {f"{name} {number}": "" for name, number in ask(contender).items()}
@@ -234,6 +266,7 @@ def main() -> None:
     for page, mark, lines in (
         ("publishing.md", "errors", table_of_columns()),
         ("persons.md", "errors", table_of_visits()),
+        ("persons.md", "discovered", table_of_stays()),
     ):
         printed_lines = []
         for text in lines:

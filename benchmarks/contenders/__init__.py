@@ -1,9 +1,10 @@
 """The libraries that `make errors` compares, each of which may need a separate environment.
 
-A contender is a module here. It has `STATISTICS` of a column, `visits` of persons if the library
-supports them, and the `PACKAGES` to name with their versions. `python -m benchmarks.contenders
-MODULE` reads a question as JSON and prints the releases: a row for each release and a column for
-each number. So this file and its caller need only NumPy, and each module only its library.
+A contender is a module here. It has `STATISTICS` of a column, `visits` of persons and `discover`
+of groups if the library supports them, and the `PACKAGES` to name with their versions. `python -m
+benchmarks.contenders MODULE` reads a question as JSON and prints the releases: a row for each
+release and a column for each number. So this file and its caller need only NumPy, and each module
+only its library.
 """
 
 from typing import Any, Final, NamedTuple
@@ -48,3 +49,13 @@ class Visits(NamedTuple):
     epsilon: float
     delta: float  # 0 if the towns are declared.
     declared: list[str]
+
+
+class Stays(NamedTuple):
+    """Stays of patients in hospital, their diagnoses, the contribution bound, and the budget."""
+
+    patients: list[int]
+    diagnoses: list[str]
+    max_groups: int  # A patient counts once in each of at most this many.
+    epsilon: float
+    delta: float

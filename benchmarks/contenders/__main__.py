@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.contenders import Column, Visits
+from benchmarks.contenders import Column, Stays, Visits
 
 
 def answer(module: Any, question: dict[str, Any]) -> Any:
-    """Return the releases of a column or of visits; for an empty question, the versions."""
+    """Return the releases of a column, visits or stays; the versions for an empty question."""
     if not question:
         return {name: version(name) for name in module.PACKAGES}
+    if "stays" in question:
+        return list(module.discover(Stays(**question["stays"]), question["rounds"]))
     if "visits" in question:
         return list(module.visits(Visits(**question["visits"]), question["rounds"]))
     column, rounds = Column(**question["column"]), question["rounds"]

@@ -1,13 +1,17 @@
-"""OpenDP's constructors: a mean is a sum over a count; quantiles need given candidates."""
+"""OpenDP's constructors: a mean is a sum over a count; quantiles need given candidates.
+
+Discovered groups are those whose noisy number of patients reaches a threshold.
+"""
 
 import math
-from collections.abc import Callable
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import numpy as np
 import opendp.prelude as dp
 
-from benchmarks.contenders import DECILES, Column, Floats
+from benchmarks.contenders import DECILES, Column, Floats, Stays
 
 dp.enable_features("contrib")
 PACKAGES: Final = ("opendp",)
@@ -73,3 +77,60 @@ STATISTICS: Final[dict[str, Callable[[Column, int], Floats]]] = {
     "median": lambda column, rounds: quantile(column, 0.5, rounds),
     "deciles": deciles,
 }
+
+
+def _with_threshold(question: Stays, kind: str) -> tuple[int, Any]:
+    """Return the smallest threshold of a kind of noise with the whole budget, and its mechanism.
+
+    Gaussian noise shares delta with the threshold. The threshold is one more than OpenDP's map
+    says, because noisy numbers equal to it are shown too (tests/peers/test_peer_thresholds.py).
+    """
+    domain = dp.map_domain(dp.atom_domain(T=str), dp.atom_domain(T=int))
+    groups, delta = question.max_groups, question.delta
+    if kind == "laplace":
+        make, space = (
+            dp.m.make_laplace_threshold,
+            (domain, dp.l01inf_distance(dp.absolute_distance(T=int))),
+        )
+        scale = groups / question.epsilon * (1 + 1e-9)
+        distance: tuple[float, ...] = (groups, groups, 1)
+    else:
+        make, space = (
+            dp.m.make_gaussian_threshold,
+            (domain, dp.l02inf_distance(dp.absolute_distance(T=float))),
+        )
+        delta, distance = delta / 2, (groups, math.sqrt(groups), 1.0)
+        vector = dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float)
+        scale = dp.binary_search(
+            lambda noise: (
+                dp.c.make_zCDP_to_approxDP(dp.m.make_gaussian(*vector, scale=noise))
+                .map(math.sqrt(groups))
+                .epsilon(delta)
+                <= question.epsilon
+            ),
+            bounds=(1.0, 1000.0),
+        )
+    least = dp.binary_search(
+        lambda least: make(*space, scale=scale, threshold=least).map(distance)[1] <= delta,
+        bounds=(2, 100_000),
+    )
+    return least + 1, make(*space, scale=scale, threshold=least + 1)
+
+
+def discover(question: Stays, rounds: int) -> Iterator[dict[str, float]]:
+    """Publish numbers of patients from the smaller threshold of Laplace and of Gaussian noise.
+
+    Each patient counts in random diagnoses of theirs, as with dpnoise.
+    """
+    pairs = sorted({*zip(question.patients, question.diagnoses, strict=True)})
+    order = np.random.default_rng().permutation(len(pairs))
+    number_of: Counter[int] = Counter()
+    counts: Counter[str] = Counter()
+    for patient, diagnosis in (pairs[i] for i in order.tolist()):
+        if number_of[patient] < question.max_groups:
+            number_of[patient] += 1
+            counts[diagnosis] += 1
+    thresholds = [_with_threshold(question, kind) for kind in ("laplace", "gaussian")]
+    _, mechanism = min(thresholds, key=lambda pair: pair[0])
+    for _ in range(rounds):
+        yield mechanism(dict(counts))

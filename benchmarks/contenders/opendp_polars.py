@@ -7,7 +7,7 @@ import numpy as np
 import opendp.prelude as dp
 import polars as pl
 
-from benchmarks.contenders import CELLS, DECILES, Column, Floats, Visits
+from benchmarks.contenders import CELLS, DECILES, Column, Floats, Stays, Visits
 
 dp.enable_features("contrib")
 PACKAGES: Final = ("polars",)
@@ -108,3 +108,23 @@ def visits(question: Visits, rounds: int) -> Iterator[dict[str, list[float]]]:
     for _ in range(rounds):
         rows = mechanism(frame).collect().iter_rows()
         yield {town: list(numbers) for town, *numbers in rows}
+
+
+def discover(question: Stays, rounds: int) -> Iterator[dict[str, float]]:
+    """Publish the number of patients with each diagnosis that is discovered."""
+    frame = pl.LazyFrame({"patient": question.patients, "diagnosis": question.diagnoses})
+    rows, by = len(question.patients), ["diagnosis"]
+    margins = [dp.polars.Margin(by=by, max_length=rows, max_groups=len(set(question.diagnoses)))]
+    loss = dp.loss_of(epsilon=question.epsilon, delta=question.delta)
+    query = (
+        context(frame, margins, loss, identifier="patient")
+        .query()
+        .truncate_per_group(1, by=by)
+        # One more, because it keeps one less than given (tests/peers/test_coming_from.py).
+        .truncate_num_groups(question.max_groups + 1, by=by, keep="first")
+        .group_by("diagnosis")
+        .agg(dp.len(signed=True))
+    )
+    mechanism = query.resolve()
+    for _ in range(rounds):
+        yield dict(mechanism(frame).collect().iter_rows())

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from benchmarks.contenders import DECILES, Column, Floats, Visits
+from benchmarks.contenders import DECILES, Column, Floats, Stays, Visits
 from dpnoise.statistics import Question, Request, publish
 from dpnoise.statistics.column_tally import tally_chunks
 from dpnoise.statistics.plan import Plan
@@ -80,3 +80,19 @@ def visits(question: Visits, rounds: int) -> Iterator[dict[str, list[float]]]:
         for row in publish(frame, request).rows():
             values_by_town[row["town"]].append(row["value"])
         yield values_by_town
+
+
+def discover(question: Stays, rounds: int) -> Iterator[dict[str, float]]:
+    """Publish the number of patients with each diagnosis that is discovered."""
+    frame = pl.DataFrame({"patient": question.patients, "diagnosis": question.diagnoses})
+    request = Request(
+        question.epsilon,
+        [Question(["count"], by=("diagnosis",))],
+        groups={"diagnosis": "discover"},
+        delta=question.delta,
+        person="patient",
+        max_groups=question.max_groups,
+        max_rows=1,
+    )
+    for _ in range(rounds):
+        yield {row["diagnosis"]: row["value"] for row in publish(frame, request).rows()}

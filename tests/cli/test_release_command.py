@@ -470,3 +470,41 @@ def test_the_margins_of_a_preview_hold_for_evenly_spread_values(statistic: str) 
     margin = query.expected_margin(rows, 0.95)
     assert sum(error <= margin for error in errors) >= 42
     assert margin < query.possible_range(rows) / 10
+
+
+# Discovered groups --------------------------------------------------------------------------------
+
+DISCOVER = ("people.csv", "--group-by", "city", "--delta", "1e-6", "--epsilon", "2")
+
+
+def test_counts_say_that_they_discovered_their_groups(run: Run) -> None:
+    status, out, _ = run("release", *DISCOVER)
+    assert status == 0
+    assert "in all: groups of city, count 2. One row" in out  # They are paid for once.
+    assert "only those of 8 or more are shown, so counts near that are too large on average" in out
+
+
+def test_groups_are_printed_without_numbers(run: Run) -> None:
+    status, out, _ = run("release", *DISCOVER, "--query", "groups", "--output", "groups.csv")
+    assert status == 0
+    lines = [line.split() for line in out.splitlines()]
+    assert ["cork,", "groups", "shown"] in lines
+    assert "in all: groups of city 2. One row" in out
+    assert "within" not in out
+    with Path("groups.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["city"], row["value"]) for row in rows] == [("cork", ""), ("dublin", "")]
+
+
+def test_a_preview_says_which_groups_would_be_shown(run: Run) -> None:
+    _, names, _ = run("release", *DISCOVER, "--query", "groups", "--check", "--rows", "50")
+    assert "groups of city: those with enough rows; one of 9 rows or more with" in names
+    assert "no numbers" in names
+    _, counts, _ = run("release", *DISCOVER, "--check")
+    assert "groups of city: those whose noisy number of rows is 8 or more" in counts
+
+
+def test_groups_cannot_be_drawn(run: Run) -> None:
+    status, _, error = run("release", *DISCOVER, "--query", "groups", "--plot", "groups.png")
+    assert status != 0
+    assert "--plot draws numbers: --query groups has none." in error

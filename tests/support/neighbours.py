@@ -29,6 +29,7 @@ from pyarrow import csv as arrow_csv
 
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import Files, count_persons_by_group, tally
+from dpnoise.statistics.group_discovery import FROM_DISCOVERY
 from dpnoise.statistics.plan import Grouping, Plan, Tally, Unit
 from dpnoise.statistics.queries import Query
 from dpnoise.statistics.requests import Question, Request
@@ -403,6 +404,7 @@ def check_neighbours(
     largest = 0.0
     for request in prepared_requests:
         for question, query in request.queries:
+            assert not isinstance(query, FROM_DISCOVERY)  # All groups are declared.
             grouping_key = question.plan_key
             index = request.plans[grouping_key].asks.index(query.ask)
             pair = (

@@ -94,11 +94,11 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
                 terminal.prose(f"\ngroups of {escape_text(column)}: {escape_text(names)}")
             )
     for discovery in request.discoveries():
-        threshold = (
-            f"\ngroups of {escape_text(discovery.column)}: those whose noisy number of "
-            f"{'rows' if request.person is None else 'persons'} is {discovery.threshold:,} or more"
-        )
-        console.print(terminal.prose(threshold))
+        rule = discovery.describe_rule(request.confidence)
+        text = f"\ngroups of {escape_text(discovery.column)}: {rule}"
+        console.print(terminal.prose(text))
+        if discovery.counts:
+            console.print(terminal.prose(escape_text(discovery.count_note)))
     if request.consistent:
         before = "Margins are those before the adjustment, which makes most of them smaller."
         sentences = [*request.adjusted_in_words, before]
@@ -119,6 +119,8 @@ def _margin_text(query: AnyQuery, rows: int, confidence: float) -> str:
     margin, whole = query.expected_margin(rows, confidence), query.possible_range(rows)
     if isinstance(query, Mean | Variance | QuantileSelection) and 2 * margin >= whole:
         return NO_INFORMATION  # Around the middle, the margin covers everything.
+    if query.name == "groups":
+        return query.describe_margins(confidence, 1)
     counts = query.name in {"count", "histogram"}
     share = f"{100 * margin / whole:.3g} % of the {'rows' if counts else 'range'}"
     return f"within {format_margin(margin)}, {share}"
@@ -131,7 +133,7 @@ def _explain_rows(request: Request, rows: int, tolerance: Tolerance | None) -> s
         texts.append(
             f"{request.cost_in_words} is the least that keeps every margin within {tolerance}."
         )
-    if any(query.name not in {"count", "histogram"} for _, query in request.prepare()):
+    if any(query.name not in {"count", "groups", "histogram"} for _, query in request.prepare()):
         texts.append(
             "The range has all numbers that the declared bounds allow. Margins are those of evenly "
             "spread values."

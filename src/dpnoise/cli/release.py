@@ -194,9 +194,11 @@ def _show(table: Table, *, as_json: bool) -> None:
     columns = request.columns()
     title = columns[0] if len(columns) == 1 else ""
     joint = any(bar.number.joint is not None for bar in bars)
-    titles = [title, "published", "within", *(["all within"] if joint else []), ""]
+    names_only = bool(bars) and all(bar.number.is_group for bar in bars)
+    margins = [] if names_only else ["within", "all within"] if joint else ["within"]
+    titles = [title, "published", *margins, ""]
     sign = "±" if terminal.can_show("±") else "+-"
-    rows = [[bar.label, *bar.number.format(sign, MARK)[: 3 if joint else 2], ""] for bar in bars]
+    rows = [[bar.label, *bar.number.format(sign, MARK)[: 1 + len(margins)], ""] for bar in bars]
     rich_table = terminal.format_table(titles, rows, console.width, folded=0)
     length = min(_BAR, console.width - terminal.table_width(rich_table))
     if length >= _SHORTEST_BAR:
@@ -205,31 +207,41 @@ def _show(table: Table, *, as_json: bool) -> None:
         rich_table = terminal.format_table(titles, rows, console.width, folded=0)
     rich_table.columns[-1].style = "cyan"
     terminal.print_table(console, rich_table)
-    costs = [
-        f"groups of {escape_text(discovery.column)} {amount_text(discovery)}"
-        for discovery in request.discoveries()
-    ]
-    payments = {}
-    for published in table:
-        release = published.release
-        parts = ", ".join(f"{name} {part:.4g}" for name, part in release.parts.items())
-        words = f"{release.paid_for} {amount_text(release)}" + (f" ({parts})" if parts else "")
-        payments[published.column, published.by, words] = words
-    costs += payments.values()
     joint_words = ' and "all within" for all numbers of one statistic together' if joint else ""
     source = "" if table.source is None else f"Data: {escape_text(table.source)}\n"
     filters = {question.where for question in request.publish}
     if len(filters) == 1 and (where := filters.pop()) is not None:
         source += f"Only rows where {escape_text(where)}.\n"
-    cost = f"{request.cost_in_words} in all: {', '.join(costs)}."
-    adjusted = "".join(f"{escape_text(sentence)}\n" for sentence in request.adjusted_in_words)
+    cost = f"{request.cost_in_words} in all: {', '.join(_costs(table))}."
     is_marked = any(bar.number.is_below_margin for bar in bars)
     footnote = f"\n{MARK.strip()} {BELOW_MARGIN}: the exact number may be 0." if is_marked else ""
-    console.print(
-        f"\n{source}{adjusted}{cost} {neighbours_text(request)}\n"
-        f'With probability {request.confidence:g} "within" holds for each single number'
-        f"{joint_words}, not counting {request.uncounted}.{footnote}"
-    )
+    adjusted = "".join(f"{escape_text(sentence)}\n" for sentence in request.adjusted_in_words)
+    console.print(f"\n{source}{adjusted}{cost} {neighbours_text(request)}")
+    if not names_only:
+        console.print(
+            f'With probability {request.confidence:g} "within" holds for each single number'
+            f"{joint_words}, not counting {request.uncounted}.{footnote}"
+        )
+    for discovery in request.discoveries():
+        if discovery.counts:
+            console.print(escape_text(discovery.count_note))
+
+
+def _costs(table: Table) -> list[str]:
+    """Return what each part of the budget pays for."""
+    costs = [
+        f"{escape_text(', '.join(discovery.paid_for))} {amount_text(discovery)}"
+        for discovery in table.request.discoveries()
+    ]
+    payments: dict[object, str] = {}
+    for published in table:
+        release = published.release
+        parts = ", ".join(f"{name} {part:.4g}" for name, part in release.parts.items())
+        paid_for = escape_text(release.paid_for)
+        words = f"{paid_for} {amount_text(release)}" + (f" ({parts})" if parts else "")
+        if words not in costs and release.query != "groups":
+            payments[published.column, published.by, words] = words
+    return [*costs, *payments.values()]
 
 
 def _text_bars(bars: list[LabelledNumber], length: int) -> list[str]:
@@ -267,7 +279,9 @@ def draw_bars(table: Table, target: Path | BytesIO, suffix: str = "") -> None:
     The suffix sets the format; by default it is the suffix of the target.
     """
     request = table.request
-    bars = bars_of(table)
+    bars = [bar for bar in bars_of(table) if not bar.number.is_group]
+    if not bars and table.published:
+        raise ArgumentError("--plot draws numbers: --query groups has none.")
     queries = list(dict.fromkeys(bar.query for bar in bars))
     panels = [[bar for bar in bars if bar.query == query] for query in queries]
     height = 0.7 * len(panels) + 0.4 * len(bars)

@@ -153,7 +153,8 @@ _QUESTION: Final = (
         "--query",
         {"action": "append", "metavar": "QUERY"},
         "count, sum, mean, variance, std, median, quantile:0.9, quantiles:0.1,0.9 or histogram; "
-        "repeat it for several, which split epsilon evenly (count)",
+        "repeat it for several, which split epsilon evenly; groups for those that are discovered, "
+        "without numbers (count)",
     ),
     Option("--lower", float, "declared lower bound of a value"),
     Option("--upper", float, "declared upper bound of a value"),
@@ -201,7 +202,9 @@ _PRIVACY: Final = (
     Option("--delta", float, "the delta of Gaussian noise, and to discover groups (0)"),
     Option("--rho", float, "the budget in zCDP, in place of --epsilon"),
     Option(
-        "--mechanism", MECHANISMS, "the noise; best takes the one with smaller margins (laplace)"
+        "--mechanism",
+        MECHANISMS,
+        "the noise; best takes the one with smaller margins (best with --delta, else laplace)",
     ),
     Option(
         "--neighbours",
@@ -381,8 +384,9 @@ def _declared_groups(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _lacks_column(arguments: argparse.Namespace) -> bool:
-    """Return whether a statistic needs a column and has none. Counting rows needs none."""
-    return arguments.column is None and any(name != "count" for name in arguments.query or ())
+    """Return whether a statistic needs a column and has none. Counts and groups need none."""
+    needed = set(arguments.query or ()) - {"count", "groups"}
+    return arguments.column is None and bool(needed)
 
 
 def _request(arguments: argparse.Namespace) -> Request:

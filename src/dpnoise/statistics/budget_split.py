@@ -6,7 +6,7 @@ rounded down, that mechanisms take unchanged.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
@@ -284,10 +284,13 @@ _ADDITIVE: Final[dict[str, Callable[[float, float], AdditiveMechanism]]] = {
 class Item:
     """One thing that a request pays for."""
 
-    make: Callable[[Loss], Any]  # Returns the query for a loss.
+    make: Callable[..., Any]  # Returns the query for a loss.
     selections: int | None  # The groups of one person, each of which costs; None for added noise.
     weight: float = 1.0  # The weight of its part of the budget.
     error: float | None = None  # The target error, in place of a part of the budget.
+    # Whether it discovers groups: `make` takes a loss and the delta set aside, and Gaussian noise
+    # takes the place of selections.
+    discovers: bool = False
 
 
 @dataclass(frozen=True)
@@ -297,13 +300,19 @@ class Budget:
     epsilon: float | None
     delta: float = 0.0
     rho: float | None = None
-    mechanism: str = LAPLACE
+    mechanism: str | None = None  # None is "best" with a delta, else "laplace".
     confidence: float = 0.95
     discovers: bool = False  # Whether a part of delta is set aside for groups that are discovered.
 
+    @property
+    def chosen_mechanism(self) -> str:
+        """The mechanism, or the default."""
+        return self.mechanism or (BEST if self.delta else LAPLACE)
+
     def check(self, *, by_error: bool) -> None:
         """Raise ArgumentError if the fields contradict each other."""
-        check_choice("mechanism", self.mechanism, MECHANISMS)
+        if self.mechanism is not None:
+            check_choice("mechanism", self.mechanism, MECHANISMS)
         if self.epsilon is not None and self.rho is not None:
             raise ArgumentError("Give a budget in either epsilon or rho, not in both.")
         for name, amount in (("epsilon", self.epsilon), ("rho", self.rho)):
@@ -318,14 +327,21 @@ class Budget:
                 "Groups that are discovered need delta > 0, the probability that one which a "
                 "single person is in appears: delta=1e-6. Or declare the groups."
             )
-        if self.delta and self.mechanism == LAPLACE and not self.discovers:
-            raise ArgumentError(
-                'Nothing uses delta: Laplace noise has none. Say mechanism="gaussian", or delta=0.'
-            )
-        if self.mechanism != LAPLACE and self.rho is None and not self.delta:
+        if self.mechanism == LAPLACE:
+            self.check_delta_is_used(LAPLACE)
+        if self.chosen_mechanism != LAPLACE and self.rho is None and not self.delta:
             raise ArgumentError(
                 f'mechanism="{self.mechanism}" needs a delta greater than 0 or a budget in rho: '
                 "delta=1e-6."
+            )
+
+    def check_delta_is_used(self, kind: str) -> None:
+        """Raise ArgumentError if a delta is given and a kind of noise leaves it unused."""
+        if self.delta and kind != GAUSSIAN and not self.discovers:
+            best = "" if self.mechanism else ", and its margins are smaller here"
+            raise ArgumentError(
+                f"Nothing uses delta: Laplace noise has none{best}. Say "
+                'mechanism="gaussian", or delta=0.'
             )
 
 
@@ -347,19 +363,34 @@ def price_items(items: Sequence[Item], budget: Budget) -> Prices:
     if len(by_error) > 1:
         raise ArgumentError("Give an error for every question, or weights, but not both.")
     budget.check(by_error=by_error == {True})
-    if budget.mechanism != BEST:
-        return _price_items(items, budget, PURE if budget.mechanism == LAPLACE else GAUSSIAN)
-    pure, gaussian = (_price_items(items, budget, kind) for kind in (PURE, GAUSSIAN))
-    return gaussian if _is_better(items, gaussian, pure, budget) else pure
+    mechanism = budget.chosen_mechanism
+    if mechanism != BEST:
+        return _price_items(items, budget, PURE if mechanism == LAPLACE else GAUSSIAN)
+    gaussian, pure = (_price_items(items, budget, kind) for kind in (GAUSSIAN, PURE))
+    if _is_better(items, gaussian, pure, budget):
+        return gaussian
+    if budget.mechanism is None:
+        budget.check_delta_is_used(PURE)
+    return pure
 
 
 def _price_items(items: Sequence[Item], budget: Budget, kind: str) -> Prices:
+    items = [
+        replace(item, selections=None) if item.discovers and kind == GAUSSIAN else item
+        for item in items
+    ]
     kinds = [kind if item.selections is None else PURE for item in items]
     gaussian_delta, aside = _deltas(budget, kinds)
-    if budget.mechanism == GAUSSIAN and budget.delta and not gaussian_delta + aside:
+    if (
+        kind == GAUSSIAN
+        and budget.mechanism != BEST
+        and budget.delta
+        and not gaussian_delta + aside
+    ):
+        names = "delta" if budget.mechanism is None else "both mechanism and delta"
         raise ArgumentError(
-            "Nothing uses delta: quantiles are selected, with no Gaussian noise. Leave out both "
-            "mechanism and delta."
+            "Nothing uses delta: quantiles are selected, with no Gaussian noise. Leave out "
+            f"{names}."
         )
     by_error = items[0].error is not None
     if by_error:
@@ -442,13 +473,22 @@ def _check_within(cost: Cost, budget: Budget) -> None:
 
 
 def _is_better(items: Sequence[Item], prices: Prices, other: Prices, budget: Budget) -> bool:
-    """Return whether prices lead to smaller margins than others, by the mean log ratio."""
+    """Return whether prices lead to smaller margins than others, by the mean log ratio.
+
+    For groups to discover, the number of persons with which one is shown takes the place of the
+    margin.
+    """
     if items[0].error is not None:  # The errors are the same, so the cost decides.
         costs = [prices.cost.floats(), other.cost.floats()]
         spent = [cost["rho" if cost["epsilon"] is None else "epsilon"] or 0.0 for cost in costs]
         return spent[0] < spent[1]
     ratios = 0.0
     for item, loss, other_loss in zip(items, prices.losses, other.losses, strict=True):
+        if item.discovers:
+            makes = (item.make(loss, prices.aside), item.make(other_loss, other.aside))
+            sizes = [discovery.shown_size(budget.confidence) for discovery in makes]
+            ratios += math.log(sizes[0] / sizes[1])
+            continue
         if item.selections is not None:
             ratios += math.log(other_loss.amount / loss.amount)
             continue

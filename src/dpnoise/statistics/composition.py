@@ -378,8 +378,13 @@ def _to_ball(number: Fraction, bits: int = 4 * _BITS) -> Ball:
     return Ball(ball_of(number), bits)
 
 
+def ball_ends(ball: Ball) -> tuple[Fraction, Fraction]:
+    """Return the smallest and the largest number in a ball."""
+    ends = (end.man_exp() for end in (ball.enclosure.mid(), ball.enclosure.rad()))
+    middle, radius = (Fraction(int(digits)) * Fraction(2) ** int(power) for digits, power in ends)
+    return middle - radius, middle + radius
+
+
 def _upper_float(ball: Ball) -> float:
     """Return a float that is at least every number in a ball."""
-    ends = (end.man_exp() for end in (ball.enclosure.mid(), ball.enclosure.rad()))
-    parts = (Fraction(int(mantissa)) * Fraction(2) ** int(power) for mantissa, power in ends)
-    return float_up(sum(parts, Fraction(0)))
+    return float_up(ball_ends(ball)[1])

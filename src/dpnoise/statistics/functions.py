@@ -41,7 +41,8 @@ class Options(TypedDict, total=False):
     Attributes
     ----------
     mechanism
-        The noise: "laplace" (the default), "gaussian", or "best" for the one with a smaller margin.
+        The noise: "laplace", "gaussian", or "best" for the one with a smaller margin. By default
+        "best" with a delta, else "laplace".
     delta
         The probability that epsilon does not hold, such as 1e-6. Gaussian noise needs it.
     rho
@@ -54,7 +55,7 @@ class Options(TypedDict, total=False):
         The `Generator` that draws the noise; by default a new one.
     """
 
-    mechanism: str
+    mechanism: str | None
     delta: float
     rho: float | None
     missing: str
@@ -148,11 +149,11 @@ def _loss(
     selects: bool,
 ) -> Loss:
     """Return the loss of a single statistic, which has the whole budget."""
-    mechanism, rho = options.get("mechanism", LAPLACE), options.get("rho")
+    mechanism, rho = options.get("mechanism"), options.get("rho")
     delta = options.get("delta", 0.0)
     if epsilon is None and rho is None:
         raise ArgumentError("A statistic needs a budget: {epsilon}, or rho.", epsilon=1.0)
-    if mechanism == LAPLACE and rho is None and delta == 0:
+    if mechanism in {None, LAPLACE} and rho is None and delta == 0:
         return as_loss(epsilon)  # type: ignore[arg-type] # It is checked there.
     budget = Budget(epsilon, delta, rho, mechanism, confidence)
     (loss,) = price_items([Item(make, 1 if selects else None)], budget).losses

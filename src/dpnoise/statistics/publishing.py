@@ -4,7 +4,6 @@ This takes one pass over the rows, and more passes if groups are discovered.
 """
 
 import datetime as dt
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,28 +15,31 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+import numpy as np
+
 from dpnoise.core import html
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, import_extra, scrub_traceback
 from dpnoise.core.safe_text import align_columns, escape_text
 from dpnoise.core.strict_json import Data
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
+from dpnoise.statistics.group_discovery import FROM_DISCOVERY, label_order
 from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
 from dpnoise.statistics.marginals import ADDS_UP, Adjustment, marginal_answer
 from dpnoise.statistics.plan import Answer, Key
 from dpnoise.statistics.report import quote_blanks
-from dpnoise.statistics.requests import Discovery, Groups, Question, Request, key_for_json
+from dpnoise.statistics.requests import Groups, Question, Request, key_for_json
 from dpnoise.statistics.results import BELOW_MARGIN, MARK, SMALL_TABLE, Release
 from dpnoise.statistics.shared_sums import AnyQuery, NoisySums
 
 Progress = Callable[[float], object]
 
 Keys = tuple[Any, ...]  # Keys of groups: text, numbers, booleans or dates.
+DiscoveredKeys = dict[str, int | None]  # With their noisy numbers of persons, if there are some.
 Frame = Any  # A table of pyarrow, pandas or Polars, which need not be installed.
 Row = dict[str, Any]  # Plain data, for JSON or a table.
 
 _MOST_SHOWN: Final = 100  # A printed table has at most this many numbers.
-_WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,40}")
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ class Table:
         rule = f"hold with probability {request.confidence:g}, not counting {request.uncounted}"
         cost = f"{request.cost_in_words} in all, with {request.neighbours_in_words}"
         notes = [*request.adjusted_in_words, f"{cost}. Margins {rule}."]
+        notes += [discovery.count_note for discovery in request.discoveries() if discovery.counts]
         if any(number.is_below_margin for number in numbers):
             notes.append(f"{MARK.strip()} {BELOW_MARGIN}: the exact number may be 0.")
         if len(rows) > len(shown):
@@ -155,7 +158,7 @@ class Table:
     def rows(self) -> list[Row]:
         """Return one row for each number: its groups, its statistic, its value and its margins."""
         grouped, uncounted = self.request.grouped, self.request.uncounted
-        note = None if uncounted == "clamping" else f"the margin does not count {uncounted}"
+        note = "" if uncounted == "clamping" else f"the margin does not count {uncounted}"
         return [row for published in self.published for row in _rows(published, grouped, note)]
 
     def to_arrow(self) -> Frame:
@@ -197,8 +200,13 @@ class Table:
                 {
                     "column": discovery.column,
                     "threshold": discovery.threshold,
+                    "rule": discovery.describe_rule(self.request.confidence),
                     "mechanism": discovery.noise.words,
-                    "scale": discovery.noise.mechanism.scale,
+                    "scale": discovery.scale,
+                    "epsilon": discovery.epsilon,
+                    "rho": discovery.rho,
+                    "paid_for": list(discovery.paid_for),
+                    "note": discovery.count_note,
                     "groups": [key_for_json(key) for key in self.found.get(discovery.column, ())],
                 }
                 for discovery in self.request.discoveries()
@@ -250,9 +258,11 @@ def _title(group_column: str) -> str:
     )
 
 
-def _rows(published: Published, by: Sequence[str], note: str | None) -> Iterator[Row]:
+def _rows(published: Published, by: Sequence[str], note: str) -> Iterator[Row]:
     release = published.release
     adjusted = ADDS_UP if release.adjusted else None
+    if release.threshold is not None:
+        note = "; ".join(filter(None, (note, f"shown because it is {release.threshold:,} or more")))
     keys = dict(zip(published.by, published.group, strict=True))
     for number in release.numbers():
         label = number.path[0] if number.path else release.query
@@ -347,11 +357,12 @@ def publish(  # Most of its lines are documentation.
     _check_request(source, request)
     charge = LedgerCharge(ledger, request)
     source = _open_source(source, request)
-    discovered: dict[str, Keys] = {}
+    discovered: dict[str, DiscoveredKeys] = {}
     if request.discovered:
         *first, progress = _passes(progress, len(request.discovered) + 2)
         discovered = _discover(source, request, charge, rng, first)
-    groups = {**request.groups, **discovered}
+    found = {column: tuple(keys) for column, keys in discovered.items()}
+    groups = {**request.groups, **found}
     plans = request.plans(groups)
     plan_list = list(plans.values())  # Empty if no group was discovered.
     answers = engines.tally_all(source, plan_list, progress=progress) if plan_list else []
@@ -364,17 +375,20 @@ def publish(  # Most of its lines are documentation.
 
     def release(question: Question, query: AnyQuery) -> list[Release]:
         key = request.table_key(question, query)
-        if key not in plans:
+        if isinstance(query, FROM_DISCOVERY):
+            answer: Any = np.array(list(discovered[question.by[0]].values()))
+        elif key not in plans:
             return []  # No group was discovered.
-        answer = tallies[key].answers[plans[key].asks.index(query.ask)]
-        exact = _exact_answer(request, question, query, answer)
-        return noisy_sums.release(query, exact, request.confidence)
+        else:
+            answer = tallies[key].answers[plans[key].asks.index(query.ask)]
+            answer = _exact_answer(request, question, query, answer)
+        return noisy_sums.release(query, answer, request.confidence)
 
     published = _publish_all(request, groups, release, adjustments)
     if (largest := request.largest_margin) is not None:
         published = tuple(replace(one, release=one.release.suppress(largest)) for one in published)
     table = Table(
-        request, published, found=discovered, ledger=charge.summary, source=_source_name(source)
+        request, published, found=found, ledger=charge.summary, source=_source_name(source)
     )
     charge.note_record(table.record())
     return table
@@ -427,8 +441,8 @@ def _discover(
     charge: LedgerCharge,
     rng: Generator,
     passes: Sequence[Progress],
-) -> dict[str, Keys]:
-    """Return the groups whose noisy number of persons reaches the threshold, by column.
+) -> dict[str, DiscoveredKeys]:
+    """Return the groups that are shown, with their noisy numbers of persons, by column.
 
     Every error in the data is raised before the ledger is charged and noise is drawn.
     """
@@ -443,7 +457,7 @@ def _discover(
     engines.tally_all(source, request.checks(), progress=checking)
     charge.pay()
     ranked = {
-        discovery.column: _rank_groups(discovery, person_counts, rng)
+        discovery.column: discovery.discover(person_counts.keys, person_counts.persons, rng)
         for discovery, person_counts in counts
     }
     return _limit_groups(request, ranked)
@@ -458,49 +472,32 @@ def _passes(progress: Progress, number: int) -> list[Progress]:
     return [for_pass(index) for index in range(number)]
 
 
-def _rank_groups(
-    discovery: Discovery, person_counts: engines.PersonCounts, rng: Generator
-) -> list[str]:
-    """Return the groups that reach the threshold, those with the largest noisy numbers first."""
-    if not person_counts.keys:
-        return []
-    noisy = discovery.noise.release(person_counts.persons, rng).tolist()
-    ranked = sorted(
-        (-number, _label_order(key), key)
-        for number, key in zip(noisy, person_counts.keys, strict=True)
-        if number >= discovery.threshold
-    )
-    return [key for *_, key in ranked]
-
-
-def _limit_groups(request: Request, ranked: Mapping[str, list[str]]) -> dict[str, Keys]:
-    """Return the groups of each column in order: the largest, as many as the plans allow.
+def _limit_groups(
+    request: Request, ranked: Mapping[str, DiscoveredKeys]
+) -> dict[str, DiscoveredKeys]:
+    """Return the groups of each column in order: the first, as many as the plans allow.
 
     The limit is the same for every column. The ledger is already charged, so an error would waste
-    budget. Which groups are left out depends only on noisy numbers.
+    budget. Which groups are left out depends only on noisy numbers, or on their names.
     """
 
-    def keep_largest(number: int) -> dict[str, Keys]:
+    def keep_first(number: int) -> dict[str, DiscoveredKeys]:
         return {
-            column: (*sorted(keys[:number], key=_label_order),) for column, keys in ranked.items()
+            column: {key: keys[key] for key in sorted(list(keys)[:number], key=label_order)}
+            for column, keys in ranked.items()
         }
 
     def is_too_many(number: int) -> bool:
+        kept = {column: tuple(keys) for column, keys in keep_first(number).items()}
         try:
-            request.check_plans({**request.groups, **keep_largest(number)})
+            request.check_plans({**request.groups, **kept})
         except ArgumentError:
             return True
         return False
 
     numbers = range(1, max(map(len, ranked.values())) + 1)
     # bisect_left returns how many of the numbers 1, 2, ... are not too many; True equals 1.
-    return keep_largest(bisect_left(numbers, 1, key=is_too_many))
-
-
-def _label_order(label: str) -> tuple[bool, int, str]:
-    """Return a sort key that does not depend on the rows: integers first, then text."""
-    is_number = bool(_WHOLE_NUMBER.fullmatch(label))
-    return not is_number, int(label) if is_number else 0, label
+    return keep_first(bisect_left(numbers, 1, key=is_too_many))
 
 
 def rehearsal(request: Request) -> Table:
@@ -510,9 +507,10 @@ def rehearsal(request: Request) -> Table:
         labels = getattr(query, "labels", ())
         if len(labels) == 1 and query.name != "histogram":
             labels = ()
-        value = [0] * len(labels) if labels else 0.0
+        value = [0] * len(labels) if labels else None if query.name == "groups" else 0.0
         known: Any = {"confidence": request.confidence, "labels": labels, "rho": query.rho}
-        zero = Release(query.name, value, query.epsilon, scale=None, error=1.0, **known)
+        error = None if value is None else 1.0
+        zero = Release(query.name, value, query.epsilon, scale=None, error=error, **known)
         return [zero] * len(request.keys(question, groups))
 
     groups = {

@@ -85,14 +85,17 @@ class AdditiveStatistic(_NoisyStatistic):
 
     def _publish(self, exact: Array, confidence: float, rng: Generator | None) -> list[Release]:
         """Publish the numbers of all groups. A row is in one group, so they cost epsilon once."""
-        error, joint = self._margins(confidence, exact.size)
+        return self._releases(self.noise.release(exact, rng), confidence)
+
+    def _releases(self, noisy: Array, confidence: float) -> list[Release]:
+        error, joint = self._margins(confidence, noisy.size)
         return [
             Release(
                 self.name, self._value(value), self.epsilon, self.mechanism.scale * self._grid,
                 error, confidence, joint_error=joint, labels=self.labels,
                 mechanism=self.noise.words, grid=self._grid, rho=self.rho,
             )
-            for value in self.noise.release(exact, rng).tolist()
+            for value in noisy.tolist()
         ]  # fmt: skip
 
 

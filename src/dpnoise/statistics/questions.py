@@ -38,9 +38,11 @@ _SYNONYMS: Final = {
     "var": "variance",
     "total": "sum",
     "hist": "histogram",
+    **dict.fromkeys(("keys", "partitions", "distinct"), "groups"),
     **dict.fromkeys(("percentile", "quantile"), "quantile:0.9"),
     **dict.fromkeys(("percentiles", "quantiles"), "quantiles:0.25,0.75"),
 }
+GROUPS: Final = "groups"  # In place of statistics: the discovered groups, without numbers.
 _ANY_LOSS: Final = Loss(PURE, 1.0)  # For checking the arguments of a question.
 _BOUNDED: Final = {kind.name: kind for kind in (Sum, Mean, Variance, Deviation)}
 SELECTED: Final = ("median", "quantile", "quantiles")  # Selected from candidates, without noise.
@@ -127,7 +129,8 @@ class Question:
     statistics
         A list of "count", "sum", "mean", "variance", "std", "median", "histogram",
         `Quantile(0.9)` and `Quantiles([0.25, 0.75])`. The last two become texts, as in TOML:
-        "quantile:0.9" and "quantiles:0.25,0.75".
+        "quantile:0.9" and "quantiles:0.25,0.75". Or only "groups", which publishes the discovered
+        groups of one column without numbers.
     column
         The column of numbers. A count without a column counts rows.
     lower, upper
@@ -200,6 +203,15 @@ class Question:
                 raise ArgumentError(
                     f"A person's own {self.per_person} needs a column and bounds: lower and upper."
                 )
+        if GROUPS in self.statistic_names:
+            is_single = len(self.statistics) == len(self.by) == 1
+            if not is_single or self.column is not None or self.where is not None:
+                raise ArgumentError(
+                    '"groups" publishes which groups one column has, without numbers: ask for it '
+                    "in a separate question, with {by}, without a column of numbers or a filter.",
+                    by=["city"],
+                )
+            return
         for statistic in self.statistic_names:  # Raises if an argument is wrong or missing.
             self.query(statistic, _ANY_LOSS)
 
@@ -340,7 +352,7 @@ def _places(statistic: str) -> list[float]:
         return check_places(places)
     if statistic not in QUERIES:
         plain = statistic.strip().lower()
-        hint = suggest_names(plain, QUERIES)
+        hint = suggest_names(plain, (*QUERIES, GROUPS))
         if plain in _SYNONYMS:
             hint = f"Did you mean {_SYNONYMS[plain]!r}?"
         raise ArgumentError(f"There is no statistic {statistic!r}. {hint}")

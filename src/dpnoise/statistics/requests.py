@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
 from math import prod
-from types import SimpleNamespace
 from typing import Any, Final
 
 from dpnoise.core.errors import (
@@ -30,7 +29,7 @@ from dpnoise.statistics.bounds import (
     PersonChange,
 )
 from dpnoise.statistics.budget_split import Budget, Item, Prices, price_items
-from dpnoise.statistics.composition import Cost, Loss
+from dpnoise.statistics.composition import PURE, Cost, Loss
 from dpnoise.statistics.discovery_threshold import threshold
 from dpnoise.statistics.engines import checking
 from dpnoise.statistics.expressions import (
@@ -46,6 +45,13 @@ from dpnoise.statistics.expressions import (
     possible_values,
     source_columns,
 )
+from dpnoise.statistics.group_discovery import (
+    FROM_DISCOVERY,
+    DiscoveredCount,
+    DiscoveredGroups,
+    Discovery,
+    PartitionSelection,
+)
 from dpnoise.statistics.marginals import (
     ADDS_UP,
     Adjustment,
@@ -59,8 +65,8 @@ from dpnoise.statistics.marginals import (
 )
 from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Key, PersonValue, Plan, Unit
 from dpnoise.statistics.queries import Count, Mean, Query, Sum, Variance, check_confidence
-from dpnoise.statistics.questions import QUERIES, SELECTED, PlanKey, Question, check_groups
-from dpnoise.statistics.results import LossMixin, WholeNoise
+from dpnoise.statistics.questions import GROUPS, QUERIES, SELECTED, PlanKey, Question, check_groups
+from dpnoise.statistics.results import WholeNoise
 from dpnoise.statistics.shared_sums import AnyQuery, share_sums
 
 __all__ = ["Discovery", "Question", "Request", "key_for_json"]
@@ -68,19 +74,9 @@ __all__ = ["Discovery", "Question", "Request", "key_for_json"]
 _MOST_CELLS: Final = 2**26  # The most cells in all groups: 512 MiB of counts.
 _MOST_ROWS: Final = 2**31 - 1  # The most rows of one person in a group.
 _MOST_GROUPS: Final = 2**16  # The most groups of one person.
+_MOST_SELECTIONS: Final = 100  # With more groups of one person, noise discovers smaller groups.
 
 Groups = Mapping[str, Sequence[Key]]  # The keys of each column, or the word "discover".
-
-
-@dataclass(frozen=True)
-class Discovery(LossMixin):
-    """How to discover the groups of a column: by a noisy number of persons and a threshold."""
-
-    column: str
-    unit: Unit | None
-    noise: WholeNoise
-    threshold: int
-    losses: tuple[Loss, ...]
 
 
 @explain_construction
@@ -102,8 +98,9 @@ class Request:
     groups
         The groups of each column that questions group by: a list of keys. Rows of other groups are
         left out without an error, because an error would reveal them. Declared groups without rows
-        are published, too. "discover" in place of a list publishes the groups whose noisy number
-        of persons reaches a threshold, which needs `delta`.
+        are published, too. "discover" in place of a list publishes the groups with enough persons,
+        which needs `delta`. A count by this column then costs nothing more, if each person counts
+        once in a group: it is the noisy number of persons that discovered the group.
     missing
         How to treat rows without a value: "error" raises, "drop" leaves them out.
     confidence
@@ -137,7 +134,8 @@ class Request:
     rho
         The budget in zero-concentrated differential privacy, in place of epsilon.
     mechanism
-        The noise: "laplace", "gaussian", or "best" for the one with smaller margins.
+        The noise: "laplace", "gaussian", or "best" for the one with smaller margins, or with which
+        smaller groups are discovered. None is "best" with a delta, and "laplace" without one.
     text_columns
         The columns of ids, and of groups to discover, that are text in a frame. In text, 7, 07 and
         7.0 are different. Files need no such declaration.
@@ -191,7 +189,7 @@ class Request:
     without_id: str = "error"
     delta: float = 0.0
     rho: float | None = None
-    mechanism: str = "laplace"
+    mechanism: str | None = None
     text_columns: Sequence[str] = ()
     suppress: str | None = None
     part: str | None = None
@@ -378,14 +376,37 @@ class Request:
         if self.neighbours != ADD_REMOVE:
             return ()
         names = question.shared_statistics
-        shared = tuple(name for name in names if not self.is_adjusted(question, name))
+        shared = tuple(
+            name
+            for name in names
+            if not self._is_from_discovery(question, name) and not self.is_adjusted(question, name)
+        )
         return shared if len(shared) > 1 else ()
 
+    def _is_from_discovery(self, question: Question, name: str) -> bool:
+        """Return whether the discovery of groups answers a statistic, at no further cost.
+
+        It counts the persons of all rows. The rows, or values, have the same number if each person
+        counts once in a group and no value is missing.
+        """
+        if question.by not in {(column,) for column in self.discovered} or question.where:
+            return False
+        counts_once = self._bounds_of_question(question, name, self.groups).rows == 1
+        has_values = question.column is None or self.missing == "error"
+        return name == GROUPS or (name == "count" and counts_once and has_values)
+
     def _payments(self, question: Question) -> list[tuple[str, ...]]:
-        """Return the statistics of a question in order; those that share noisy sums together."""
+        """Return the statistics of a question in order; those that share noisy sums together.
+
+        Those that the discovery of groups answers are not paid for again.
+        """
         shared = self._shared_statistics(question)
-        payments = ((name,) for name in question.statistic_names if name not in shared)
-        return [shared, *payments] if shared else list(payments)
+        payments: list[tuple[str, ...]] = [
+            (name,)
+            for name in question.statistic_names
+            if name not in shared and not self._is_from_discovery(question, name)
+        ]
+        return [shared, *payments] if shared else payments
 
     def _queries(
         self, question: Question, names: tuple[str, ...], groups: Groups, loss: Loss
@@ -405,11 +426,7 @@ class Request:
     @cached_property
     def prices(self) -> Prices:
         """The loss of each part, and the total cost."""
-        contribution = self._contribution_bounds(None, 1)
-        items = [
-            Item(lambda loss: SimpleNamespace(noise=_count_noise(loss, contribution)), None)
-            for _ in self.discovered
-        ]
+        items = list(map(self._discovery_item, self.discovered))
         for question in self.publish:
             for names in self._payments(question):
                 is_selected = names[0].partition(":")[0] in SELECTED
@@ -427,21 +444,70 @@ class Request:
         """Return the total cost, in epsilon and in rho."""
         return self.prices.cost
 
-    def discoveries(self) -> list[Discovery]:
-        """Return how to discover the groups of each column without declared groups.
+    def _answers(self, column: str) -> dict[str, float]:
+        """Return the weights of the statistics that the discovery of a column answers."""
+        weights: dict[str, float] = {}
+        for question in self.publish:
+            for name in question.statistic_names:
+                if question.by == (column,) and self._is_from_discovery(question, name):
+                    weights[name] = weights.get(name, 0.0) + question.weight
+        return weights
+
+    def _changed_groups(self, column: str) -> int | None:
+        """Return the number of groups that a person changes, if only their names are discovered.
+
+        None if noisy numbers of persons are needed: to publish them, to keep the largest groups of
+        statistics with many cells, or because the losses would be too many to compose.
+        """
+        contribution = self._contribution_bounds(None, 1)
+        changed = contribution.groups * (2 if contribution.replace else 1)
+        has_cells = any(
+            column in question.by and name.partition(":")[0] in {*SELECTED, "histogram"}
+            for question in self.publish
+            for name in question.statistic_names
+        )
+        is_numbered = has_cells or "count" in self._answers(column)
+        return None if is_numbered or changed > _MOST_SELECTIONS else changed
+
+    def _discovery_item(self, column: str) -> Item:
+        """Return the item that pays for a discovery and for all statistics that it answers."""
+        weight = sum(self._answers(column).values()) or 1.0
+        make = partial(self._discovery, column)
+        return Item(make, self._changed_groups(column), weight, discovers=True)
+
+    def _discovery(self, column: str, loss: Loss, aside: float) -> Discovery:
+        """Return how to discover the groups of a column with a loss.
 
         The columns split the delta that is set aside, because one person may be the only member of
-        a group in each of them.
+        a group in each of them. So do the groups of a person, if only their names are discovered.
         """
         contribution = self._contribution_bounds(None, 1)
         unit = self._unit(contribution, None)
-        discoveries: list[Discovery] = []
-        for column, loss in zip(self.discovered, self.prices.losses, strict=False):
-            noise = _count_noise(loss, contribution)
-            delta = quotient_down(self.prices.aside, len(self.discovered))
-            least = threshold(noise.mechanism, contribution.groups, delta)
-            discoveries.append(Discovery(column, unit, noise, least, (loss,)))
-        return discoveries
+        delta = quotient_down(aside, len(self.discovered))
+        changed = self._changed_groups(column)
+        if loss.kind == PURE and changed is not None:
+            selection = PartitionSelection(loss.amount, quotient_down(delta, changed))
+            return Discovery(column, unit, selection, None, (loss,) * changed)
+        change = PersonChange.of_number(1, 0)  # A replaced person does not change a number.
+        noise = WholeNoise.of(loss, contribution, change, counts=True)
+        least = threshold(noise.mechanism, contribution.groups, delta)
+        counts = "count" in self._answers(column)
+        return Discovery(column, unit, noise, least, (loss,), counts)
+
+    @cached_property
+    def _discoveries(self) -> dict[str, Discovery]:
+        losses = zip(self.discovered, self.prices.losses, strict=False)
+        return {column: self._discovery(column, loss, self.prices.aside) for column, loss in losses}
+
+    def discoveries(self) -> list[Discovery]:
+        """Return how to discover the groups of each column without declared groups."""
+        return list(self._discoveries.values())
+
+    def _discovered_query(self, question: Question, name: str) -> AnyQuery:
+        discovery = self._discoveries[question.by[0]]
+        if name == GROUPS:
+            return DiscoveredGroups(discovery)
+        return DiscoveredCount(question.column, discovery)
 
     def prepare(self, groups: Groups | None = None) -> list[tuple[Question, AnyQuery]]:
         """Return a query for each statistic, with its part of the budget."""
@@ -453,6 +519,11 @@ class Request:
                 query
                 for names in self._payments(question)
                 for query in self._queries(question, names, groups, next(losses))
+            ]
+            queries += [
+                (name, self._discovered_query(question, name))
+                for name in question.statistic_names
+                if self._is_from_discovery(question, name)
             ]
             # In the order of the question: sorting is stable.
             order = {name: i for i, name in reversed(list(enumerate(question.statistic_names)))}
@@ -466,8 +537,8 @@ class Request:
         plans: dict[PlanKey, Plan] = {}
         for question, query in self.prepare(groups):
             key = self.table_key(question, query)
-            if not all(groups[name] for name in key.by):
-                continue  # No group was discovered.
+            if isinstance(query, FROM_DISCOVERY) or not all(groups[name] for name in key.by):
+                continue  # The discovery answers it, or no group was discovered.
             asks = dict.fromkeys((*(plans[key].asks if key in plans else ()), query.ask))
             by = tuple(
                 Grouping(name, tuple(groups[name]), discovered=self._is_open(name))
@@ -487,18 +558,24 @@ class Request:
     def checks(self) -> tuple[Plan, ...]:
         """Return plans that detect errors in columns and values before groups are discovered.
 
-        They cover all rows that match a filter, of all groups.
+        They cover all rows that match a filter, of all groups that are not declared.
         """
-        asks: dict[Condition | None, dict[str | None, Ask]] = {}
+        asks: dict[tuple[Condition | None, tuple[str, ...]], dict[str | None, Ask]] = {}
         for question, query in self.prepare():
+            declared = tuple(name for name in question.by if not self._is_open(name))
             column = getattr(query.ask, "column", None)
-            asks.setdefault(self.conditions[question.where], {})[column] = query.ask
-        declared_columns = (name for name in self.grouped if not self._is_open(name))
-        by = tuple(Grouping(name, tuple(self.groups[name])) for name in declared_columns)
+            asks.setdefault((self.conditions[question.where], declared), {})[column] = query.ask
         derived = tuple(self.derived_values.items())
         return tuple(
-            Plan(tuple(by_column.values()), by, self.missing, None, where, derived)
-            for where, by_column in asks.items()
+            Plan(
+                tuple(by_column.values()),
+                tuple(Grouping(name, tuple(self.groups[name])) for name in declared),
+                self.missing,
+                None,
+                where,
+                derived,
+            )
+            for (where, declared), by_column in asks.items()
         )
 
     def _unit(
@@ -604,6 +681,8 @@ class Request:
         """Raise ArgumentError if engines cannot answer exactly, or if there are too many counts."""
         cells = 0
         for question, query in self.prepare(groups):
+            if isinstance(query, FROM_DISCOVERY):
+                continue
             ask = query.ask
             group_cells = checking.number_of_cells(ask) if isinstance(ask, Cells | Edges) else 1
             cells += group_cells * (_number_of_groups(question.by, groups) or 0)
@@ -635,6 +714,12 @@ def _check_groups(request: Request) -> None:
             raise ArgumentError(
                 f"The groups of {column!r} cannot be discovered where its values are published "
                 "too. Declare them, or publish another column."
+            )
+    for question in request.publish:
+        if GROUPS in question.statistic_names and question.by[0] not in request.discovered:
+            raise ArgumentError(
+                f"The groups of {question.by[0]!r} are declared. To publish which there are, "
+                f'discover them: groups={{"{question.by[0]}": "discover"}}.'
             )
     if request.discovered and any(question.error is not None for question in request.publish):
         raise ArgumentError(
@@ -784,7 +869,10 @@ def _check_person(request: Request) -> None:
 
 
 def _check_max_rows(request: Request) -> None:
-    by_row = any(question.per_person is None for question in request.publish)
+    by_row = any(
+        question.per_person is None and GROUPS not in question.statistic_names
+        for question in request.publish
+    )
     if request.max_rows is None and by_row:
         raise ArgumentError(
             "max_rows is missing: how many rows of one person count in a group, such as max_rows=3."
@@ -793,8 +881,8 @@ def _check_max_rows(request: Request) -> None:
         check_integer("max_rows", request.max_rows, least=1, most=_MOST_ROWS)
         if not by_row:
             raise ArgumentError(
-                "Nothing uses max_rows: all questions take a person's own sum or mean, which "
-                "is of all their rows."
+                "Nothing uses max_rows: all questions take a person's own sum or mean, which is "
+                "of all their rows, or publish only groups."
             )
 
 
@@ -821,11 +909,6 @@ def _number_of_groups(by: Sequence[str], groups: Groups) -> int | None:
     if any(isinstance(groups[column], str) for column in by):
         return None
     return prod(len(groups[column]) for column in by)
-
-
-def _count_noise(loss: Loss, contribution: ContributionBounds) -> WholeNoise:
-    """Return the noise on numbers of persons, which a replaced person does not change."""
-    return WholeNoise.of(loss, contribution, PersonChange.of_number(1, 0), counts=True)
 
 
 def _count_words(number: int, thing: str) -> str:

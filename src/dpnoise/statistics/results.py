@@ -23,6 +23,7 @@ LAPLACE_WORDS: Final = "Laplace noise, exact, rounded once"
 GAUSSIAN_WORDS: Final = "Gaussian noise, exact, rounded once"
 DISCRETE_WORDS: Final = "discrete Laplace noise, exact"
 NO_INFORMATION: Final = "no information: too few rows for this epsilon"
+SHOWN: Final = "shown"  # In place of the number of a group that is published without one.
 SUPPRESSED: Final = "suppressed: its margin is too large"
 BELOW_MARGIN: Final = "smaller than its margin"
 MARK: Final = " *"
@@ -40,17 +41,18 @@ class Number(NamedTuple):
     """A published number: its groups and label, its value, and its margins if known."""
 
     path: tuple[str, ...]
-    value: Any  # None if it is suppressed.
+    value: Any  # None if it is suppressed, or for a group without a number.
     error: float | None
     joint: float | None
     interval: tuple[float, float] | None
     no_information: bool = False
+    is_group: bool = False  # Whether it stands for a group that is published without a number.
 
     @property
     def note(self) -> str | None:
         """What a reader must know of the number, or None."""
         if self.value is None:
-            return SUPPRESSED
+            return SHOWN if self.is_group else SUPPRESSED
         if self.no_information:
             return NO_INFORMATION
         return BELOW_MARGIN if self.is_below_margin else None
@@ -101,7 +103,7 @@ class Release:
     query
         The name of the statistic, such as "mean".
     value
-        The published number, or a list of numbers.
+        The published number, or a list of numbers; None for a group without a number.
     epsilon
         The privacy loss of this release; None for Gaussian noise, which has `rho`.
     scale
@@ -132,6 +134,10 @@ class Release:
     shared
         The statistics that were computed from the same noisy sums, this one included. Together
         they cost `epsilon` or `rho` once. Empty if this release shares its noise with no other.
+        Counts that discovered the groups of a column share it with "groups of" that column.
+    threshold
+        The smallest number that a count may have, if it discovered its group; else None. Counts
+        near it are too large on average, because smaller ones are not shown.
     adjusted
         Whether the number was adjusted to add up with others of its statistic. `scale` is that of
         the noise before.
@@ -153,10 +159,13 @@ class Release:
     no_information: Any = False
     shared: tuple[str, ...] = ()
     suppressed: str | None = None
+    threshold: int | None = None
     adjusted: bool = False
 
     def suppress(self, largest: float) -> "Release":
         """Return the release without the numbers whose relative margin is larger."""
+        if self.query == "groups":
+            return self  # It has no numbers.
         values = [
             None if number.no_information or number.relative_margin > largest else number.value
             for number in self.numbers()
@@ -175,7 +184,8 @@ class Release:
         """Yield each number. If there are several, a path ends with the label of its number."""
         margins = (self.error, self.joint_error)
         if not isinstance(self.value, list):
-            yield Number(path, self.value, *margins, self.interval, self.no_information)
+            kinds = (self.no_information, self.query == "groups")
+            yield Number(path, self.value, *margins, self.interval, *kinds)
             return
         intervals = self.interval or [None] * len(self.value)
         marks = self.no_information or [False] * len(self.value)

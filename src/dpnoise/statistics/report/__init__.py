@@ -50,20 +50,31 @@ def render_record(record: Data, title: str | None = None) -> str:
     return html.render_template(
         "dpnoise.statistics.report/page.html",
         title=(title or "").strip() or _title(statistics),
-        record={"discovered": None, "ledger": None, "source": None, **record, "releases": None},
+        record={"ledger": None, "source": None, **record, "discovered": None, "releases": None},
+        discovered=[_discovery_view(entry) for entry in record.get("discovered") or ()],
         date=_date(record["date"]),
         confidence=f"{100 * confidence:.6g}%",
         outside=f"{100 * (1 - confidence):.6g}",
         statistics=[statistic.view() for statistic in statistics],
         some_joint=any(number.joint is not None for number in numbers),
         some_uninformative=any(number.note == NO_INFORMATION for number in numbers),
-        some_suppressed=any(number.value is None for number in numbers),
+        some_suppressed=any(number.value is None and not number.is_group for number in numbers),
         some_below_margin=any(number.is_below_margin for number in numbers),
         some_intervals=any(number.interval is not None for number in numbers),
         protection=_protection(record),
         request=request_toml(record["request"]),
         digest=hashlib.sha256(record_text(record).encode("utf-8")).hexdigest(),
     )
+
+
+def _discovery_view(entry: Data) -> Data:
+    """Return the data for the template: the column, which groups are shown, and the cost."""
+    cost, shared = None, entry.get("paid_for", [])
+    if "paid_for" in entry:
+        is_rho = entry["epsilon"] is None
+        cost = f"rho {entry['rho']:.4g}" if is_rho else f"epsilon {entry['epsilon']:.4g}"
+        cost += f" for {', '.join(shared)} together" if len(shared) > 1 else ""
+    return {"rule": None, "note": None, **entry, "number": len(entry["groups"]), "cost": cost}
 
 
 def _title(statistics: Sequence["Statistic"]) -> str:
@@ -157,6 +168,8 @@ class Statistic:
     @property
     def subject(self) -> str:
         """The column, the filter and the groups, such as `rows where age >= 18, by city`."""
+        if self.release.query == "groups":
+            return self.by[0]
         where = "" if self.where is None else f" where {self.where}"
         return self._values + where + (f", by {' and '.join(self.by)}" if self.by else "")
 
@@ -167,13 +180,16 @@ class Statistic:
     def view(self) -> Data:
         """Return the data for the template: a single number or a table with bars, and the cost."""
         title = f"{self.name[:1].upper()}{self.name[1:]} of {self.subject}"
-        view = {"title": title, "cost": self._cost(), "noise": self._noise()}
+        is_number = self.release.query != "groups"
+        cost = self._cost() if is_number else None  # The discovery has the cost of groups.
+        view = {"title": title, "cost": cost, "noise": self._noise()}
         if len(self.numbers) == 1:
             (number,) = self.numbers
             return {**view, "path": number.path, "shown": number.format(mark=MARK)}
         joint = any(number.joint is not None for number in self.numbers)
         label = self._values if self.release.labels else self.by[-1]
-        head = [label, "Published", "Within", *(["All within"] if joint else [])]
+        head = [label, "Published", *(["Within"] if is_number else [])]
+        head += ["All within"] if joint else []
         scale = Scale.of([number for number in self.numbers if not number.is_hidden])
         groups = [
             {
