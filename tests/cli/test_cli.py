@@ -256,15 +256,39 @@ def test_the_data_is_never_overwritten(table: Path, capsys: pytest.CaptureFixtur
     assert table.read_bytes() == before
 
 
-def test_groups_are_given_once_and_without_their_spaces(
+def test_groups_of_a_column_are_given_once_and_without_their_spaces(
     table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["release", table, *BOUNDS, "--query", "count", "--epsilon", "1e6", "--json"]
     out = run(capsys, *arguments, "--group-by", "city=cork, dublin")[1]
     assert [release["value"] for release in releases(out)] == [75, 25]
-    with pytest.raises(SystemExit):
-        run(capsys, *arguments, "--group-by", "city=cork", "--group-by", "x=1")
-    assert "--group-by may be given once" in capsys.readouterr().err
+    err = run(capsys, *arguments, "--group-by", "city=cork", "--group-by", "city=dublin")[2]
+    assert "--group-by and --groups-file must name each column once." in err
+
+
+def test_totals_are_published_and_add_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "ages.csv"
+    rows = [f"{city},{age},7" for city in ("cork", "dublin", "x") for age in (30, 40, 50, 60)]
+    table.write_text("\n".join(["city,age,x", *rows]) + "\n")
+    groups = ["--group-by", "city=cork,dublin", "--group-by", "age=30,40,50"]
+    for query in ("count", "sum"):
+        arguments = ["release", table, *BOUNDS, "--query", query, *groups, "--totals"]
+        found = releases(run(capsys, *arguments, "--json")[1])
+        by = [release["by"] for release in found]
+        assert by == [[], *[["city"]] * 2, *[["city", "age"]] * 6]
+        total, *cities = (release["value"] for release in found[:3])
+        cells = [release["value"] for release in found[3:]]
+        assert total == sum(cities) == sum(cells)
+        assert cities == [sum(cells[:3]), sum(cells[3:])]
+        out = run(capsys, *arguments)[1]
+        assert f"Adjusted to add up: each {query} of " in out
+    err = run(capsys, "release", table, *BOUNDS, "--query", "mean", *groups, "--totals")[2]
+    assert "--totals needs --group-by, and a count or a sum to add up." in err
+    out = run(capsys, "release", table, *groups, "--totals", "--check")[1]
+    words = "Margins are those before the adjustment, which makes most of them smaller."
+    assert words in " ".join(out.split())
 
 
 def test_the_report_can_be_read_without_the_command(

@@ -314,7 +314,7 @@ def test_both_margins_are_shown_and_named(
     [
         ("epsilon = 2.0", "", "A request needs epsilon"),
         ("epsilon = 2.0", "epsilon = -1", "epsilon must be greater than 0, got -1.0"),
-        ("confidence = 0.9", "confidense = 0.9", "Did you mean confidence?"),
+        ("confidence = 0.9", "confidense = 0.9", "Did you mean confidence or consistent?"),
         ('["mean", "median"]', '["mode"]', "There is no statistic 'mode'. Known: count"),
         ('["mean", "median"]', '"mean"', "must be a list of names"),
         ("upper = 1000", "", "A mean needs bounds"),

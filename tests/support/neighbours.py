@@ -282,7 +282,7 @@ class PreparedRequest:
     def __init__(self, request: Request) -> None:
         self.plans = request.plans()
         self.queries = request.prepare()
-        self.plan_key = request.plan_key
+        self.table_key = request.table_key
 
 
 @cache
@@ -410,7 +410,7 @@ def check_neighbours(
     for request in prepared_requests:
         for question, query in request.queries:
             assert not isinstance(query, FROM_DISCOVERY)  # All groups are declared.
-            grouping_key = request.plan_key(question)
+            grouping_key = request.table_key(question, query)
             index = request.plans[grouping_key].asks.index(query.ask)
             pair = (
                 of_world[grouping_key].answers[index] for of_world in (answers, neighbour_answers)

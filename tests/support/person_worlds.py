@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpnoise.statistics.engines import tally
 from dpnoise.statistics.group_discovery import FROM_DISCOVERY
+from dpnoise.statistics.marginals import marginal_answer
 from dpnoise.statistics.plan import SumAnswer
 from dpnoise.statistics.queries import Mean, Query, Sum, Variance
 from dpnoise.statistics.questions import QUERIES
@@ -89,6 +90,20 @@ def requests(
         )  # fmt: skip
         pairs += [laplace, replace(laplace, mechanism="gaussian", delta=1e-6)]
     return pairs
+
+
+@cache
+def consistent_requests(neighbours: str, max_groups: int, max_rows: int | None) -> list[Request]:
+    """Return requests of counts and sums that add up, with Laplace and with Gaussian noise."""
+    hierarchy = {"city": {"county": {"north": GROUPS[:2], "south": GROUPS[2:]}}}
+    per_person = None if max_rows else "sum"
+    question = Question(["count", "sum"], "x", LOWER, UPPER, 0.25, per_person=per_person)
+    laplace = Request(
+        1.0, [replace(question, by=by) for by in ((), ("county",), ("city",))], {"city": GROUPS},
+        missing="drop", person="who", max_groups=max_groups, max_rows=max_rows,
+        neighbours=neighbours, without_id="own", consistent=True, hierarchy=hierarchy,
+    )  # fmt: skip
+    return [laplace, replace(laplace, mechanism="gaussian", delta=1e-6)]
 
 
 def table(rows: Sequence[Row], ids: Ids) -> pa.Table:
@@ -202,15 +217,17 @@ def _score_difference(
 
 def check_neighbours(requests_of_both: Sequence[Request], frame: Any, neighbour: Any) -> None:
     """Fail if a statistic of equal requests differs by more than its declared sensitivity."""
-    prepared = [(request, request.plans(), request.prepare()) for request in requests_of_both]
-    for grouping_key, plan in prepared[0][1].items():
+    for grouping_key, plan in requests_of_both[0].plans().items():
         answer, neighbour_answer = tally(frame, plan), tally(neighbour, plan)
-        for request, plans, queries in prepared:
-            assert plans[grouping_key] == plan
-            for question, query in queries:
+        for request in requests_of_both:
+            assert request.plans()[grouping_key] == plan
+            for question, query in request.prepare():
                 if isinstance(query, FROM_DISCOVERY):
                     continue
-                if request.plan_key(question) == grouping_key:
+                if request.table_key(question, query) == grouping_key:
                     index = plan.asks.index(query.ask)
-                    pair = (answer.answers[index], neighbour_answer.answers[index])
+                    pair = [answer.answers[index], neighbour_answer.answers[index]]
+                    if request.is_adjusted(question, query.name):
+                        marginal = request.marginal(question, query.name)
+                        pair = [marginal_answer(marginal, exact) for exact in pair]
                     check_sensitivity(payer_of(query), *pair)

@@ -99,6 +99,10 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
         console.print(terminal.prose(text))
         if discovery.counts:
             console.print(terminal.prose(escape_text(discovery.count_note)))
+    if request.consistent:
+        before = "Margins are those before the adjustment, which makes most of them smaller."
+        sentences = [*request.adjusted_in_words, before]
+        console.print(terminal.prose("\n" + escape_text(" ".join(sentences))))
     if rows_in_group is not None:
         console.print(terminal.prose(_explain_rows(request, rows_in_group, tolerance)))
     summary = (

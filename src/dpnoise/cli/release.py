@@ -215,7 +215,8 @@ def _show(table: Table, *, as_json: bool) -> None:
     cost = f"{request.cost_in_words} in all: {', '.join(_costs(table))}."
     is_marked = any(bar.number.is_below_margin for bar in bars)
     footnote = f"\n{MARK.strip()} {BELOW_MARGIN}: the exact number may be 0." if is_marked else ""
-    console.print(f"\n{source}{cost} {neighbours_text(request)}")
+    adjusted = "".join(f"{escape_text(sentence)}\n" for sentence in request.adjusted_in_words)
+    console.print(f"\n{source}{adjusted}{cost} {neighbours_text(request)}")
     if not names_only:
         console.print(
             f'With probability {request.confidence:g} "within" holds for each single number'
@@ -227,19 +228,20 @@ def _show(table: Table, *, as_json: bool) -> None:
 
 
 def _costs(table: Table) -> list[str]:
-    """Return what each part of the budget pays for, each once."""
+    """Return what each part of the budget pays for."""
     costs = [
         f"{escape_text(', '.join(discovery.paid_for))} {amount_text(discovery)}"
         for discovery in table.request.discoveries()
     ]
+    payments: dict[object, str] = {}
     for published in table:
         release = published.release
         parts = ", ".join(f"{name} {part:.4g}" for name, part in release.parts.items())
         paid_for = escape_text(release.paid_for)
         words = f"{paid_for} {amount_text(release)}" + (f" ({parts})" if parts else "")
         if words not in costs and release.query != "groups":
-            costs.append(words)
-    return costs
+            payments[published.column, published.by, words] = words
+    return [*costs, *payments.values()]
 
 
 def _text_bars(bars: list[LabelledNumber], length: int) -> list[str]:

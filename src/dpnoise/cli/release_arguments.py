@@ -3,7 +3,7 @@
 import argparse
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -22,21 +22,6 @@ from dpnoise.statistics.questions import DISCOVER
 from dpnoise.statistics.requests import Question, Request
 
 _QUOTED: Final = re.compile(r'\s*"((?:[^"]|"")*)"\s*')
-
-
-class _Once(argparse.Action):
-    """An option that may be given only once, because a second would silently replace the first."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option: str | None = None,
-    ) -> None:
-        if getattr(namespace, self.dest) is not None:
-            parser.error(f"{option} may be given once")
-        setattr(namespace, self.dest, values)
 
 
 # Parsing of arguments ----------------------------------------------------------------------------
@@ -182,15 +167,21 @@ _QUESTION: Final = (
     ),
     Option(
         "--group-by",
-        {"type": _groups, "action": _Once, "metavar": "COLUMN=A,B"},
+        {"type": _groups, "action": "append", "metavar": "COLUMN=A,B"},
         "declared groups, as they are written in the data: city=cork,dublin; spaces around a name "
         'are dropped, names in quotes taken as they stand: city="Cork, County","dublin "; a column '
-        "alone lets its groups be discovered, which needs --delta",
+        "alone lets its groups be discovered, which needs --delta; repeat it for several columns",
     ),
     Option(
         "--groups-file",
-        {"type": _groups_file, "action": _Once, "metavar": "COLUMN=FILE"},
+        {"type": _groups_file, "action": "append", "metavar": "COLUMN=FILE"},
         "declared groups, one on each line of a file; with --group-by, groups by both columns",
+    ),
+    Option(
+        "--totals",
+        bool,
+        "publish totals too, and make counts and sums add up: of all groups, and of the first "
+        "column, of the first two and so on",
     ),
     Option("--where", None, "count only rows that match: \"age >= 18 and sex == 'f'\""),
     Option(
@@ -323,7 +314,7 @@ def parse_request(arguments: argparse.Namespace) -> tuple[Request, Files | None]
                 f"--column NAME. {described_columns(source)}",
                 delimiter=";",
             )
-        return _request(arguments, _question(arguments)), source
+        return _request(arguments), source
     for option in (*_QUESTION, *_FORMAT, *_PRIVACY, *_PEOPLE):
         if getattr(arguments, option.dest) not in (None, False):
             raise ArgumentError(f"{path} says what to publish: write {option.name} there.")
@@ -370,12 +361,27 @@ def _data(arguments: argparse.Namespace) -> Files | None:
     return None
 
 
-def _question(arguments: argparse.Namespace) -> Question:
-    columns = [option[0] for option in (arguments.group_by, arguments.groups_file) if option]
+def _questions(arguments: argparse.Namespace, columns: Sequence[str]) -> list[Question]:
+    """Return the question of the command line and, with totals, those of fewer columns first."""
     options = _typed_options(arguments, ("lower", "upper", "grid", "edges", "per_person", "where"))
-    return Question(
-        arguments.query or ["count"], arguments.column, by=tuple(dict.fromkeys(columns)), **options
-    )
+    query, column = arguments.query or ["count"], arguments.column
+    question = Question(query, column, by=columns, **options)
+    if not arguments.totals:
+        return [question]
+    statistics = question.additive_statistics
+    if not columns or not statistics:
+        raise ArgumentError("--totals needs --group-by, and a count or a sum to add up.")
+    totals = replace(question, statistics=statistics)
+    return [*(replace(totals, by=columns[:number]) for number in range(len(columns))), question]
+
+
+def _declared_groups(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the groups of each column of the command line."""
+    files = ((column, groups_in_file(path)) for column, path in arguments.groups_file or ())
+    options = [*(arguments.group_by or ()), *files]
+    if len(dict(options)) < len(options):
+        raise ArgumentError("--group-by and --groups-file must name each column once.")
+    return dict(options)
 
 
 def _lacks_column(arguments: argparse.Namespace) -> bool:
@@ -384,26 +390,25 @@ def _lacks_column(arguments: argparse.Namespace) -> bool:
     return arguments.column is None and bool(needed)
 
 
-def _request(arguments: argparse.Namespace, question: Question) -> Request:
+def _request(arguments: argparse.Namespace) -> Request:
     derived = dict(arguments.derive or ())
     if len(derived) < len(arguments.derive or ()):
         raise ArgumentError("--derive must be given once for each column.")
-    groups = dict(filter(None, (arguments.group_by, arguments.groups_file)))
+    groups = _declared_groups(arguments)
+    questions = _questions(arguments, tuple(groups))
     # The groups of a derived column are all its values.
     groups = {
         name: keys for name, keys in groups.items() if keys != DISCOVER or name not in derived
     }
-    if arguments.groups_file is not None:
-        column, path = arguments.groups_file
-        groups[column] = groups_in_file(path)
     chosen = (option.dest for option in (*_PRIVACY[1:], *_PEOPLE) if option.dest != "per_person")
     return Request(
         1.0 if arguments.epsilon is None and arguments.rho is None else arguments.epsilon,
-        (question,),
+        questions,
         groups,
         clamp=not arguments.no_clamp,
         suppress=arguments.suppress,
         intervals=arguments.intervals,
+        consistent=arguments.totals,
         derived=derived,
         **_typed_options(arguments, ("missing", "delimiter", "confidence", *chosen)),
     )

@@ -212,7 +212,7 @@ class ContributionBounds:
         if self.total is None:
             return self.groups
         persons = 2 if self.replace else 1
-        bins = 2 * persons * self._most_rows // (persons * self._rows_in_group + 1)
+        bins = 2 * persons * self.most_rows // (persons * self._rows_in_group + 1)
         return 1 if self.is_pure else max(1, min(self.groups, bins))
 
     def row_epsilon(self, epsilon: float) -> float:
@@ -221,18 +221,18 @@ class ContributionBounds:
         All rows of a person move a score together, twice as far if another person replaces them.
         """
         is_one_loss = self.is_pure and self.total is not None
-        rows = self._most_rows if is_one_loss else self._rows_in_group
+        rows = self.most_rows if is_one_loss else self._rows_in_group
         return quotient_down(epsilon, rows * (2 if self.replace else 1))
 
     @property
-    def _most_rows(self) -> int:
+    def most_rows(self) -> int:
         """The most rows of one person in all groups together."""
         most = self.groups * self.rows
         return most if self.total is None else min(most, self.total)
 
     @property
     def _rows_in_group(self) -> int:
-        return min(self.rows, self._most_rows)
+        return min(self.rows, self.most_rows)
 
     def _largest(self, change: Callable[[int, int], int]) -> int:
         """Return the largest sum of changes over all groups; docs/persons.md has the proof.
@@ -241,7 +241,7 @@ class ContributionBounds:
         each has full groups, with m rows, and one group with the rest.
         """
         rows = self._rows_in_group
-        full, rest = divmod(self._most_rows, rows)
+        full, rest = divmod(self.most_rows, rows)
         if not self.replace:
             return full * change(rows, 0) + change(rest, 0)
         sums = []

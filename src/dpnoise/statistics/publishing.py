@@ -7,7 +7,7 @@ import datetime as dt
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from itertools import islice
 from os import PathLike
@@ -25,7 +25,8 @@ from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
 from dpnoise.statistics.group_discovery import FROM_DISCOVERY, label_order
 from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
-from dpnoise.statistics.plan import Key
+from dpnoise.statistics.marginals import ADDS_UP, Adjustment, marginal_answer
+from dpnoise.statistics.plan import Answer, Key
 from dpnoise.statistics.report import quote_blanks
 from dpnoise.statistics.requests import Groups, Question, Request, key_for_json
 from dpnoise.statistics.results import BELOW_MARGIN, MARK, SMALL_TABLE, Release
@@ -139,7 +140,7 @@ class Table:
         ]
         rule = f"hold with probability {request.confidence:g}, not counting {request.uncounted}"
         cost = f"{request.cost_in_words} in all, with {request.neighbours_in_words}"
-        notes = [f"{cost}. Margins {rule}."]
+        notes = [*request.adjusted_in_words, f"{cost}. Margins {rule}."]
         notes += [discovery.count_note for discovery in request.discoveries() if discovery.counts]
         if any(number.is_below_margin for number in numbers):
             notes.append(f"{MARK.strip()} {BELOW_MARGIN}: the exact number may be 0.")
@@ -192,6 +193,7 @@ class Table:
             "neighbours": f"differ by {self.request.neighbours_in_words}",
             "margins": f"do not count {self.request.uncounted}",
             "privacy": self.request.cost().floats(),
+            "adjusted": self.request.adjusted_in_words,
             "ledger": None if self.ledger is None else dict(self.ledger),
             "request": self.request.to_dict(),
             "discovered": [
@@ -258,6 +260,7 @@ def _title(group_column: str) -> str:
 
 def _rows(published: Published, by: Sequence[str], note: str) -> Iterator[Row]:
     release = published.release
+    adjusted = ADDS_UP if release.adjusted else None
     if release.threshold is not None:
         note = "; ".join(filter(None, (note, f"shown because it is {release.threshold:,} or more")))
     keys = dict(zip(published.by, published.group, strict=True))
@@ -274,7 +277,7 @@ def _rows(published: Published, by: Sequence[str], note: str) -> Iterator[Row]:
             **{_title(name): keys.get(name) for name in by},
             **dict(zip(_TEXTS, (published.column, published.where, statistic), strict=True)),
             **dict(zip(_NUMBERS, numbers, strict=True)),
-            _NOTE: "; ".join(filter(None, [number.note, note])) or None,
+            _NOTE: "; ".join(filter(None, [number.note, adjusted, note])) or None,
         }
 
 
@@ -364,29 +367,38 @@ def publish(  # Most of its lines are documentation.
     plan_list = list(plans.values())  # Empty if no group was discovered.
     answers = engines.tally_all(source, plan_list, progress=progress) if plan_list else []
     tallies = dict(zip(plans, answers, strict=True))
+    adjustments = request.adjustments()
 
     charge.pay()
 
     noisy_sums = NoisySums(rng)
 
     def release(question: Question, query: AnyQuery) -> list[Release]:
-        key = request.plan_key(question)
+        key = request.table_key(question, query)
         if isinstance(query, FROM_DISCOVERY):
             answer: Any = np.array(list(discovered[question.by[0]].values()))
         elif key not in plans:
             return []  # No group was discovered.
         else:
             answer = tallies[key].answers[plans[key].asks.index(query.ask)]
-        releases = noisy_sums.release(query, answer, request.confidence)
-        largest = request.largest_margin
-        return releases if largest is None else [one.suppress(largest) for one in releases]
+            answer = _exact_answer(request, question, query, answer)
+        return noisy_sums.release(query, answer, request.confidence)
 
-    published = _publish_all(request, groups, release)
+    published = _publish_all(request, groups, release, adjustments)
+    if (largest := request.largest_margin) is not None:
+        published = tuple(replace(one, release=one.release.suppress(largest)) for one in published)
     table = Table(
         request, published, found=found, ledger=charge.summary, source=_source_name(source)
     )
     charge.note_record(table.record())
     return table
+
+
+def _exact_answer(request: Request, question: Question, query: AnyQuery, answer: Answer) -> Answer:
+    """Return the answer to a question: sums of the answer for a whole table if it must add up."""
+    if not request.is_adjusted(question, query.name):
+        return answer
+    return marginal_answer(request.marginal(question, query.name), answer)
 
 
 def _check_request(source: object, request: object) -> None:
@@ -508,21 +520,28 @@ def rehearsal(request: Request) -> Table:
 
 
 def _publish_all(
-    request: Request, groups: Groups, release: Callable[[Question, AnyQuery], list[Release]]
+    request: Request,
+    groups: Groups,
+    release: Callable[[Question, AnyQuery], list[Release]],
+    adjustments: Sequence[tuple[list[int], Adjustment]] = (),
 ) -> tuple[Published, ...]:
-    """Make the releases of all questions, and arrange them by group.
+    """Make the releases of all questions, adjust them to add up, and arrange them by group.
 
     All statistics of a group come first, then those of the next group. `release` makes the
     releases of one statistic, for all groups.
     """
     published: list[Published] = []
-    prepared = iter(request.prepare(groups))
+    noisy = [release(question, query) for question, query in request.prepare(groups)]
+    for indices, adjustment in adjustments:
+        adjusted = adjustment.adjust_releases([noisy[index] for index in indices])
+        for index, releases in zip(indices, adjusted, strict=True):
+            noisy[index] = releases
+    remaining = iter(noisy)
     for question in request.publish:
-        question_queries = islice(prepared, len(question.statistics))
-        releases = [release(question, query) for _, query in question_queries]
+        releases_of_question = list(islice(remaining, len(question.statistics)))
         published += [
             Published(question.column, question.by, group, by_group[i], question.where)
             for i, group in enumerate(request.keys(question, groups))
-            for by_group in releases
+            for by_group in releases_of_question
         ]
     return tuple(published)

@@ -456,7 +456,7 @@ class Variance(_Moments):
         below = most * most * count - 2 * most * total + squares
         both = 2 * ((least + most) * total - least * most * count - squares)
         above = squares - 2 * least * total + least * least * count
-        return tuple(_to_int64(part >> self._shift) for part in (below, both, above))
+        return tuple(to_int64(part >> self._shift) for part in (below, both, above))
 
     def from_sums(self, sums: Sequence[int]) -> float:
         """Return the variance; 0 if the noisy sums are not positive."""
@@ -529,7 +529,7 @@ def _to_python_integers(sums: _Whole) -> _Whole:
     return sums.astype(object) if isinstance(sums, np.ndarray) else int(sums)
 
 
-def _to_int64(sums: _Whole) -> _Whole:
+def to_int64(sums: _Whole) -> _Whole:
     """Return integers in int64 if all fit. Below 2^30 rows they always do."""
     if not isinstance(sums, np.ndarray):
         return sums

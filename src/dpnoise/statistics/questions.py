@@ -2,8 +2,8 @@
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any, Final, NamedTuple
 
 from dpnoise.core.errors import (
     ArgumentError,
@@ -49,7 +49,6 @@ _ANY_LOSS: Final = Loss(PURE, 1.0)  # For checking the arguments of a question.
 _BOUNDED: Final = {kind.name: kind for kind in (Sum, Mean, Variance, Deviation)}
 SELECTED: Final = ("median", "quantile", "quantiles")  # Selected from candidates, without noise.
 _KNOWN_ERROR: Final = ("count", "sum", "histogram")  # Their error does not depend on the data.
-_MOST_GROUP_COLUMNS: Final = 2
 _MOST_ROWS: Final = 2**31 - 1  # The most rows of one person.
 MOST_GROUPS: Final = 2**16  # The most groups of one person.
 # The bounds on what one person contributes, of a request or of one of its questions.
@@ -150,7 +149,7 @@ class Question:
         The edges of the bins of a histogram, in ascending order. Choose them without looking at the
         data.
     by
-        One or two columns to group by. `Request.groups` declares their groups.
+        The columns to group by, each once. `Request.groups` declares their groups.
     per_person
         "sum" or "mean": the sum or mean of a person's rows in a group counts as their only value
         there. `lower` and `upper` are then the bounds of this value. None: each row counts.
@@ -204,8 +203,8 @@ class Question:
             object.__setattr__(self, "edges", tuple(self.edges))
         if not self.statistics:
             raise ArgumentError(f"publish must name at least one query, of {', '.join(QUERIES)}.")
-        if len(self.by) > _MOST_GROUP_COLUMNS or len(set(self.by)) < len(self.by):
-            raise ArgumentError(f"by must name one or two columns, got {short_repr(self.by)}.")
+        if len(set(self.by)) < len(self.by):
+            raise ArgumentError(f"by must name each column once, got {short_repr(self.by)}.")
         check_positive("weight", self.weight)
         self._check_error()
         if self.where is not None:
@@ -273,6 +272,19 @@ class Question:
         bounds_of = Bounds.of_squares if spread else Bounds.of_sum
         bounds = bounds_of(self.lower, self.upper, self.grid)
         return shared if bounds.least < bounds.most else ()  # Else no sum shows how many there are.
+
+    @property
+    def additive_statistics(self) -> tuple[str, ...]:
+        """The statistics whose groups add up to the number of all rows."""
+        return tuple(name for name in self.statistic_names if name in {"count", "sum"})
+
+    def measure(self, statistic: str) -> tuple[Any, ...]:
+        """Return what is measured, without the groups: the statistic, the column and the rest."""
+        ignored = {"statistics", "by", "weight", "error", "edges"}
+        if statistic == "count" and self.per_person is None:
+            ignored |= {"lower", "upper", "grid"}
+        names = (part.name for part in fields(self) if part.name not in ignored)
+        return statistic, *(getattr(self, name) for name in names)
 
     @property
     def person_value(self) -> PersonValue | None:

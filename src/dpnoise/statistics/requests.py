@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 from dpnoise.core.errors import (
     ArgumentError,
@@ -51,8 +51,19 @@ from dpnoise.statistics.group_discovery import (
     Discovery,
     PartitionSelection,
 )
+from dpnoise.statistics.marginals import (
+    ADDS_UP,
+    Adjustment,
+    Hierarchy,
+    Level,
+    Marginal,
+    derived_groups,
+    from_coarse_to_fine,
+    hierarchy_axes,
+    level_of,
+)
 from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Key, PersonValue, Plan, Unit
-from dpnoise.statistics.queries import Mean, Query, Variance, check_confidence
+from dpnoise.statistics.queries import Count, Mean, Query, Sum, Variance, check_confidence
 from dpnoise.statistics.questions import (
     GROUPS,
     MOST_GROUPS,
@@ -143,6 +154,14 @@ class Request:
         The expression of each is a text: "month(admitted)", "drug_cost + stay_cost",
         "band(age, 0, 18, 65)" or "map(county, {'cork': 'south', 'dublin': 'east'})". The groups of
         bands, maps, months and weekdays are all their values, unless `groups` declares some.
+    consistent
+        Whether the counts of several questions are adjusted to add up, and likewise the sums of a
+        column with the same bounds. They then cover only rows in the declared groups of all columns
+        of these questions. Adjusted counts are integers unless `clamp` is False.
+    hierarchy
+        Coarser columns for consistent counts and sums, which the data need not have. For each
+        column one coarser column, and the groups that each of its groups consists of:
+        `{"town": {"county": {"cork": ["mallow", "cobh"], "kerry": ["tralee"]}}}`.
 
     Raises
     ------
@@ -186,11 +205,14 @@ class Request:
     suppress: str | None = None
     part: str | None = None
     derived: Mapping[str, str] = field(default_factory=dict)
+    consistent: bool = False
+    hierarchy: Hierarchy = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "publish", _check_questions(self.publish))
         object.__setattr__(self, "derived", _check_derived(self.derived))
-        object.__setattr__(self, "groups", {**self._derived_groups(), **check_groups(self.groups)})
+        groups = {**self._derived_groups(), **check_groups(self.groups)}
+        object.__setattr__(self, "groups", _with_hierarchy(groups, self.hierarchy))
         if not self.publish:
             raise ArgumentError(f"publish must name at least one query, of {', '.join(QUERIES)}.")
         check_confidence(self.confidence)
@@ -199,7 +221,7 @@ class Request:
         check_choice("without_id", self.without_id, checking.WITHOUT_ID)
         if not isinstance(self.part, str | None):
             reject_type("part", self.part, "be the name of a part of the ledger")
-        for name in ("clamp", "intervals"):
+        for name in ("clamp", "intervals", "consistent"):
             if not isinstance(getattr(self, name), bool):
                 reject(name, getattr(self, name), "be true or false")
         delimiter = self.delimiter
@@ -211,6 +233,7 @@ class Request:
         _check_person(self)
         _check_text_columns(self)
         _check_expressions(self)
+        _check_consistent(self)
         self.cost()  # Raises if the arguments of the budget contradict each other.
         placeholders = dict.fromkeys(self.discovered, ("",))  # One group for each such column.
         self.check_plans({**self.groups, **placeholders})
@@ -223,7 +246,8 @@ class Request:
         ]
         groups += [f"{name} = {text}" for name, text in self.derived.items()]
         cost = f"{self.cost_in_words} in all, with {self.neighbours_in_words}"
-        lines = [*map(str, self.publish), *groups, cost, f"protected: {self.privacy_unit}"]
+        lines = [*map(str, self.publish), *groups, *self.adjusted_in_words, cost]
+        lines.append(f"protected: {self.privacy_unit}")
         return "\n".join(map(escape_text, lines))
 
     @property
@@ -258,11 +282,66 @@ class Request:
     def _is_open(self, column: str) -> bool:
         return isinstance(self.groups[column], str)
 
-    def plan_key(self, question: Question) -> PlanKey:
-        """Return the key of the plan that answers a question."""
-        return PlanKey(question.by, question.person_value, question.where, self._limits(question))
+    @cached_property
+    def families(self) -> dict[tuple[Any, ...], list[Question]]:
+        """The questions whose numbers are adjusted together, for each such statistic."""
+        families: dict[tuple[Any, ...], list[Question]] = {}
+        for question in self.publish if self.consistent else ():
+            for statistic in question.statistic_names:
+                if statistic in question.additive_statistics:
+                    families.setdefault(question.measure(statistic), []).append(question)
+        is_coarse = {column for column, level in self.levels.items() if level.depth}
+        return {
+            measure: questions
+            for measure, questions in families.items()
+            if len(questions) > 1 or is_coarse.intersection(questions[0].by)
+        }
 
-    def _limits(self, question: Question) -> tuple[int | None, ...]:
+    @cached_property
+    def levels(self) -> dict[str, Level]:
+        """The level in the hierarchy of each column with declared groups."""
+        declared = (name for name in self.grouped if not self._is_open(name))
+        return {name: level_of(name, self.hierarchy, self.groups) for name in declared}
+
+    def is_adjusted(self, question: Question, statistic: str) -> bool:
+        """Return whether the numbers of a statistic are adjusted to add up with others."""
+        return question.measure(statistic) in self.families
+
+    def table_columns(self, question: Question, statistic: str) -> tuple[str, ...]:
+        """Return the columns of the table that numbers are sums of: those of a whole family.
+
+        They are the columns of the question if its numbers are not adjusted.
+        """
+        if not self.is_adjusted(question, statistic):
+            return tuple(question.by)
+        members = self.families[question.measure(statistic)]
+        columns = (self.levels[name].column for member in members for name in member.by)
+        return tuple(dict.fromkeys(columns))
+
+    def marginal(self, question: Question, statistic: str) -> Marginal:
+        """Return the sums of a table that the numbers of a statistic are."""
+        columns = self.table_columns(question, statistic)
+        shape = tuple(len(self.groups[name]) for name in columns) or (1,)
+        levels = (self.levels[name] for name in question.by)
+        return Marginal(shape, tuple((columns.index(level.column), level) for level in levels))
+
+    def adjustments(self) -> list[tuple[list[int], Adjustment]]:
+        """Return how numbers are adjusted, and which of the prepared queries they are from."""
+        prepared = self.prepare()
+        adjustments = []
+        for measure in self.families:
+            indices = [
+                index
+                for index, (question, query) in enumerate(prepared)
+                if isinstance(query, Count | Sum) and question.measure(query.name) == measure
+            ]
+            marginals = [self.marginal(prepared[i][0], prepared[i][1].name) for i in indices]
+            queries: Any = [prepared[i][1] for i in indices]
+            adjustment = Adjustment(marginals, queries, self.confidence, clamp=self.clamp)
+            adjustments.append((indices, adjustment))
+        return adjustments
+
+    def limits_of(self, question: Question) -> tuple[int | None, ...]:
         """Return the limits of a question, or else those of the request; as in PERSON_LIMITS."""
         limits = tuple(
             getattr(self if getattr(question, name) is None else question, name)
@@ -270,15 +349,32 @@ class Request:
         )
         return limits if question.per_person is None else (limits[0], None, None)
 
-    def _bounds_of_question(self, question: Question, groups: Groups) -> ContributionBounds:
-        """Return the contribution bounds of one person for a question."""
-        max_groups, max_rows, total = self._limits(question)
+    def _bounds_of_table(
+        self, question: Question, statistic: str, groups: Groups
+    ) -> ContributionBounds:
+        """Return the contribution bounds of one person for the table that a statistic is from."""
+        max_groups, max_rows, total = self.limits_of(question)
         most = max_groups or min(total or 1, MOST_GROUPS)
         rows = max_rows or total or 1
         if total is not None:  # The question and the request may give one of them each.
             most, rows = min(most, total), min(rows, total)
-        bounds = self._contribution_bounds(_number_of_groups(question, groups), most, rows)
+        columns = self.table_columns(question, statistic)
+        bounds = self._contribution_bounds(_number_of_groups(columns, groups), most, rows)
         return replace(bounds, total=total)
+
+    def _bounds_of_question(
+        self, question: Question, statistic: str, groups: Groups
+    ) -> ContributionBounds:
+        """Return the contribution bounds of one person for a statistic of a question.
+
+        Sums of a table have larger groups: all rows that count of a person may be in one of them.
+        """
+        bounds = self._bounds_of_table(question, statistic, groups)
+        if set(question.by) == set(self.table_columns(question, statistic)):
+            return bounds
+        all_groups = self.marginal(question, statistic).size
+        most_rows = bounds.most_rows
+        return replace(bounds, groups=1, rows=most_rows, all_groups=all_groups, total=None)
 
     def _contribution_bounds(
         self, all_groups: int | None, most: int, rows: int
@@ -295,24 +391,33 @@ class Request:
     def _discovery_bounds(self, column: str) -> ContributionBounds:
         """Return the bounds with which groups are discovered: the most of any question by them."""
         questions = [question for question in self.publish if column in question.by]
-        bounds = [self._bounds_of_question(question, self.groups) for question in questions]
+        bounds = [
+            self._bounds_of_table(question, question.statistic_names[0], self.groups)
+            for question in questions
+        ]
         return self._contribution_bounds(None, max(each.groups for each in bounds), 1)
 
     def _query(self, question: Question, statistic: str, groups: Groups, loss: Loss) -> Query:
-        contribution = self._bounds_of_question(question, groups)
-        options = {"clamp": self.clamp, "intervals": self.intervals}
+        contribution = self._bounds_of_question(question, statistic, groups)
+        clamp = self.clamp and not self.is_adjusted(question, statistic)
+        options = {"clamp": clamp, "intervals": self.intervals}
         return question.query(statistic, loss, contribution=contribution, **options)
 
     def _shared_statistics(self, question: Question) -> tuple[str, ...]:
         """Return the statistics of a question that share noisy sums.
 
         If neighbours replace a person, separate counts and sums are more accurate: a person in
-        another's place moves the two sums of a mean by twice the width of the bounds.
+        another's place moves the two sums of a mean by twice the width of the bounds. Numbers that
+        are adjusted to add up have separate noise.
         """
         if self.neighbours != ADD_REMOVE:
             return ()
         names = question.shared_statistics
-        shared = tuple(name for name in names if not self._is_from_discovery(question, name))
+        shared = tuple(
+            name
+            for name in names
+            if not self._is_from_discovery(question, name) and not self.is_adjusted(question, name)
+        )
         return shared if len(shared) > 1 else ()
 
     def _is_from_discovery(self, question: Question, name: str) -> bool:
@@ -323,11 +428,8 @@ class Request:
         """
         if question.by not in {(column,) for column in self.discovered} or question.where:
             return False
-        own, discovery = (
-            self._bounds_of_question(question, self.groups),
-            self._discovery_bounds(question.by[0]),
-        )
-        counts_once = own.rows == 1 and own.groups == discovery.groups
+        own = self._bounds_of_question(question, name, self.groups)
+        counts_once = own.rows == 1 and own.groups == self._discovery_bounds(question.by[0]).groups
         has_values = question.column is None or self.missing == "error"
         return name == GROUPS or (name == "count" and counts_once and has_values)
 
@@ -366,7 +468,7 @@ class Request:
         for question in self.publish:
             for names in self._payments(question):
                 is_selected = names[0].partition(":")[0] in SELECTED
-                bounds = self._bounds_of_question(question, self.groups)
+                bounds = self._bounds_of_question(question, names[0], self.groups)
                 selections = bounds.selections if is_selected else None
                 make = partial(self._first_query, question, names)
                 items.append(Item(make, selections, question.weight * len(names), question.error))
@@ -472,19 +574,25 @@ class Request:
         groups = self.groups if groups is None else groups
         plans: dict[PlanKey, Plan] = {}
         for question, query in self.prepare(groups):
-            if isinstance(query, FROM_DISCOVERY) or not all(groups[name] for name in question.by):
+            key = self.table_key(question, query)
+            if isinstance(query, FROM_DISCOVERY) or not all(groups[name] for name in key.by):
                 continue  # The discovery answers it, or no group was discovered.
-            key = self.plan_key(question)
             asks = dict.fromkeys((*(plans[key].asks if key in plans else ()), query.ask))
             by = tuple(
                 Grouping(name, tuple(groups[name]), discovered=self._is_open(name))
-                for name in question.by
+                for name in key.by
             )
-            unit = self._unit(self._bounds_of_question(question, groups), question.person_value)
+            bounds = self._bounds_of_table(question, query.name, groups)
+            unit = self._unit(bounds, question.person_value)
             where = self.conditions[question.where]
             derived = tuple(self.derived_values.items())
             plans[key] = Plan(tuple(asks), by, self.missing, unit, where, derived)
         return plans
+
+    def table_key(self, question: Question, query: AnyQuery) -> PlanKey:
+        """Return the key of the plan that answers a query, for the whole table that it is from."""
+        columns = self.table_columns(question, query.name)
+        return PlanKey(columns, question.person_value, question.where, self.limits_of(question))
 
     def checks(self) -> tuple[Plan, ...]:
         """Return plans that detect errors in columns and values before groups are discovered.
@@ -542,6 +650,13 @@ class Request:
             column: keys if isinstance(keys, str) else [key_for_json(key) for key in keys]
             for column, keys in self.groups.items()
         }
+        data["hierarchy"] = {
+            finer: {
+                column: {name: [key_for_json(key) for key in keys] for name, keys in parts.items()}
+                for column, parts in coarser.items()
+            }
+            for finer, coarser in self.hierarchy.items()
+        }
         return data
 
     @property
@@ -555,7 +670,7 @@ class Request:
             words[0] += _limit_words(limits, grouped=bool(self.grouped))
         for question in self.publish:
             if any(getattr(question, name) is not None for name in PERSON_LIMITS):
-                bounds = _limit_words(self._limits(question), grouped=bool(question.by))
+                bounds = _limit_words(self.limits_of(question), grouped=bool(question.by))
                 words.append(f"{question}{bounds}")
         return "; ".join(words)
 
@@ -576,6 +691,18 @@ class Request:
             if any(getattr(each, name) is not None for each in limited)
         ]
         return "clamping" + (f" and rows left out by {_join_words(bounds)}" if bounds else "")
+
+    @property
+    def adjusted_in_words(self) -> list[str]:
+        """What is adjusted to add up, and the rows that it covers: a sentence for each."""
+        sentences = []
+        for (statistic, column, *_), questions in self.families.items():
+            columns = " and ".join(self.table_columns(questions[0], statistic))
+            rows = f", of the rows in declared groups of {columns}" if columns else ""
+            sentences.append(
+                f"{ADDS_UP.capitalize()}: each {statistic} of {column or 'rows'}{rows}."
+            )
+        return sentences
 
     @property
     def largest_margin(self) -> float | None:
@@ -606,7 +733,7 @@ class Request:
                 continue
             ask = query.ask
             group_cells = checking.number_of_cells(ask) if isinstance(ask, Cells | Edges) else 1
-            cells += group_cells * (_number_of_groups(question, groups) or 0)
+            cells += group_cells * (_number_of_groups(question.by, groups) or 0)
         if cells > _MOST_CELLS:
             raise ArgumentError(
                 f"All groups together must have at most 2^26 cells, got {cells:,}. Use fewer "
@@ -647,6 +774,62 @@ def _check_groups(request: Request) -> None:
             "A request for an error needs declared groups, because discovery costs a "
             "part of the budget. Give weights instead."
         )
+
+
+def _with_hierarchy(groups: Groups, hierarchy: Hierarchy) -> Groups:
+    """Return the groups of each column, with those of the coarser columns of a hierarchy."""
+    derived = derived_groups(hierarchy, groups)
+    for column, keys in derived.items():
+        if groups.get(column, keys) != keys:
+            raise ArgumentError(
+                f"The groups of {column!r} come from the hierarchy: leave them out of groups."
+            )
+    return {**groups, **derived}
+
+
+def _check_consistent(request: Request) -> None:
+    """Raise unless the questions of a consistent request can be made to add up."""
+    for question in request.publish:
+        _check_levels(request, question)
+    if not request.consistent:
+        return
+    if request.discovered or any(question.error is not None for question in request.publish):
+        raise ArgumentError(
+            "A consistent request needs declared groups, and a budget in place of errors: groups "
+            "are not discovered, and margins change when numbers are adjusted."
+        )
+    if not request.families:
+        raise ArgumentError(
+            "Nothing adds up: a consistent request needs the counts, or the sums of a column with "
+            "the same bounds, of several groupings."
+        )
+    for (statistic, *_), questions in request.families.items():
+        marginals = [request.marginal(question, statistic) for question in questions]
+        if len(hierarchy_axes(marginals)) > 1:
+            raise ArgumentError(
+                f"The {statistic}s that add up must use one hierarchy. Ask for others in another "
+                "request."
+            )
+        is_clamped = request.clamp and (statistic == "count" or (questions[0].lower or 0.0) >= 0)
+        if is_clamped and from_coarse_to_fine(marginals) is None:
+            raise ArgumentError(
+                f"The {statistic}s of groupings that overlap add up only if some may be negative: "
+                "set clamp to false. Or let each grouping refine another: by city, and by city "
+                "and sex."
+            )
+
+
+def _check_levels(request: Request, question: Question) -> None:
+    """Raise unless a question uses coarser columns as it may."""
+    levels = [request.levels[name] for name in question.by if name in request.levels]
+    is_additive = len(question.additive_statistics) == len(question.statistics)
+    if any(level.depth for level in levels) and not (request.consistent and is_additive):
+        raise ArgumentError(
+            "Only the counts and sums of a consistent request can be grouped by a coarser column "
+            f"of a hierarchy, got by={list(question.by)}."
+        )
+    if len({level.column for level in levels}) < len(levels):
+        raise ArgumentError(f"by must name one level of a hierarchy, got {list(question.by)}.")
 
 
 def _check_derived(derived: object) -> dict[str, str]:
@@ -738,13 +921,13 @@ def _check_person(request: Request) -> None:
             )
     for question in request.publish:
         _check_limits(question, request)
-        _check_max_groups(question, [question], request.groups)
-    _check_max_groups(request, request.publish, request.groups)
+        _check_max_groups(question, [question], request)
+    _check_max_groups(request, request.publish, request)
 
 
 def _check_limits(question: Question, request: Request) -> None:
     """Raise unless what one person contributes to a question is bounded."""
-    max_groups, max_rows, total = request.plan_key(question).limits
+    max_groups, max_rows, total = request.limits_of(question)
     if _counts_rows(question) and max_rows is None and total is None:
         raise ArgumentError(
             "max_rows is missing: how many rows of one person count in a group, such as "
@@ -757,10 +940,14 @@ def _check_limits(question: Question, request: Request) -> None:
 
 
 def _check_max_groups(
-    limited: Request | Question, questions: Sequence[Question], groups: Groups
+    limited: Request | Question, questions: Sequence[Question], request: Request
 ) -> None:
     """Raise if `max_groups` is more than the number of groups of all these questions."""
-    numbers = [_number_of_groups(question, groups) for question in questions]
+    numbers = [
+        _number_of_groups(request.table_columns(question, statistic), request.groups)
+        for question in questions
+        for statistic in question.statistic_names
+    ]
     if limited.max_groups is None or None in numbers:
         return
     most = max(number for number in numbers if number is not None)
@@ -768,11 +955,11 @@ def _check_max_groups(
         reject("max_groups", limited.max_groups, f"be at most {most}, the number of groups")
 
 
-def _number_of_groups(question: Question, groups: Groups) -> int | None:
-    """Return the number of groups of a question, or None if it is not known yet."""
-    if any(isinstance(groups[column], str) for column in question.by):
+def _number_of_groups(by: Sequence[str], groups: Groups) -> int | None:
+    """Return the number of groups of all columns together, or None if it is not known yet."""
+    if any(isinstance(groups[column], str) for column in by):
         return None
-    return prod(len(groups[column]) for column in question.by)
+    return prod(len(groups[column]) for column in by)
 
 
 def _counts_rows(question: Question) -> bool:

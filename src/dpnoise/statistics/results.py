@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from dpnoise.core import html
-from dpnoise.core.arrays import Array
+from dpnoise.core.arrays import Array, Floats
 from dpnoise.core.errors import check_positive
 from dpnoise.core.safe_text import align_columns
 from dpnoise.noise.generator import Generator
@@ -27,6 +27,10 @@ SHOWN: Final = "shown"  # In place of the number of a group that is published wi
 SUPPRESSED: Final = "suppressed: its margin is too large"
 BELOW_MARGIN: Final = "smaller than its margin"
 MARK: Final = " *"
+_SMOOTHING: Final = 2.0**-6  # Widens the margin of a combined noise, in standard deviations.
+_PART_OF_SERIES: Final = 2.0**-9  # Of the probability to fail, for each error of a series.
+_LEAST_IN_SERIES: Final = 2.0**-26  # A smaller probability to fail drowns in rounding errors.
+_NEGLIGIBLE: Final = 2.0**-70  # Terms of a series that no sum of them shows.
 _HALVINGS: Final = 30  # Halvings of an interval: its upper end is then at most 10^-9 too large.
 SMALL_TABLE: Final = "dpnoise.statistics.report/small_table.html"  # For notebooks.
 
@@ -134,6 +138,9 @@ class Release:
     threshold
         The smallest number that a count may have, if it discovered its group; else None. Counts
         near it are too large on average, because smaller ones are not shown.
+    adjusted
+        Whether the number was adjusted to add up with others of its statistic. `scale` is that of
+        the noise before.
     """
 
     query: str
@@ -153,6 +160,7 @@ class Release:
     shared: tuple[str, ...] = ()
     suppressed: str | None = None
     threshold: int | None = None
+    adjusted: bool = False
 
     def suppress(self, largest: float) -> "Release":
         """Return the release without the numbers whose relative margin is larger."""
@@ -302,6 +310,23 @@ class WholeNoise:
             noise = self.mechanism.scale * _laplace_sum_quantile(sizes, confidence)
         return noise * (1 + 2.0**-40) + sum(sizes) / 2
 
+    @property
+    def variance(self) -> float:
+        """The variance, not counting rounding."""
+        is_gaussian = isinstance(self.mechanism, GaussianMechanism)
+        return self.mechanism.scale**2 * (1 if is_gaussian else 2)
+
+    def log_characteristic(self, places: Floats) -> Floats:
+        """Return the logarithm of the characteristic function of the noise before rounding."""
+        scale = self.mechanism.scale
+        if isinstance(self.mechanism, GaussianMechanism):
+            return -((scale * places) ** 2) / 2
+        if isinstance(self.mechanism, DiscreteLaplaceMechanism):
+            # With 1/scale near or beyond the largest that sinh takes, the noise is 0.
+            places = np.sin(places / 2) / math.sinh(min(0.5 / scale, 300.0))
+            return -np.log1p(places**2)
+        return -np.log1p((scale * places) ** 2)
+
     def error_of_three(self, confidence: float) -> float:
         """Return a bound on the sum of the sizes of three independent noises, rounded ones too.
 
@@ -351,6 +376,53 @@ def _laplace_sum_quantile(weights: Sequence[float], confidence: float) -> float:
         return sum(c * math.exp(-t * unit / w) for c, w in zip(factors, distinct, strict=True))
 
     return unit * _quantile(tail, 1 - confidence)
+
+
+def combined_error(parts: Sequence[tuple[WholeNoise, Floats]], confidence: float) -> float:
+    """Return the margin of a weighted sum of noisy integers, with the weights of each noise.
+
+    The law of the sum X is a Fourier series of its characteristic function. Where noise is discrete
+    the series does not converge, so a little Gaussian noise Z is added: if |Z| <= d and
+    |X + Z| <= t, then |X| <= t + d. With a standard deviation s, X is beyond x s with probability
+    at most 2.7 exp(-x/sqrt(2)), as all sums of Laplace noise are. Five errors take a small part of
+    the probability to fail: that of d, twice; the period of the series; the terms that are left
+    out; and rounding errors, below 2^-37.
+    """
+    terms = [
+        (noise, weight, times)
+        for noise, weights in parts
+        for weight, times in _distinct_weights(weights)
+    ]
+    if len(terms) == 1 and terms[0][2] == 1:
+        return terms[0][1] * terms[0][0].error(confidence)
+    spread = math.sqrt(sum(n * w * w * noise.variance for noise, w, n in terms))
+    rounding = sum(w * n / 2 for noise, w, n in terms if noise.words != DISCRETE_WORDS)
+    beyond = 1 - confidence
+    if beyond < _LEAST_IN_SERIES:
+        return spread * math.sqrt(2) * (1 - math.log(beyond)) + rounding
+    share = beyond * _PART_OF_SERIES
+    bits = -math.log(share)
+    half_period = math.sqrt(2) * (bits + 1) + 2 * _SMOOTHING  # In standard deviations.
+    number = math.ceil(2 * bits * half_period / (math.pi * _SMOOTHING))
+    indices = np.arange(1, number + 1)
+    places = (indices * (math.pi / half_period)).astype(np.float64)  # In units of 1/spread.
+    logarithms = -((places * _SMOOTHING) ** 2) / (4 * bits)
+    for noise, weight, times in terms:
+        logarithms += times * noise.log_characteristic(places * (weight / spread))
+    factors = np.exp(logarithms) * (2 / math.pi) / indices
+    places, factors = places[factors > _NEGLIGIBLE], factors[factors > _NEGLIGIBLE]
+
+    def tail(t: float) -> float:
+        return float(1 - t / half_period - factors @ np.sin(places * t))
+
+    margin = spread * (_quantile(tail, beyond - 5 * share) + _SMOOTHING)
+    return margin * (1 + 2.0**-30) + rounding
+
+
+def _distinct_weights(weights: Floats) -> list[tuple[float, int]]:
+    """Return the sizes of weights that are not 0, and how often each occurs, up to rounding."""
+    sizes, times = np.unique(np.round(np.abs(weights), 12), return_counts=True)
+    return [(w, n) for w, n in zip(sizes.tolist(), times.tolist(), strict=True) if w]
 
 
 def _quantile(tail: Callable[[float], float], probability: float) -> float:

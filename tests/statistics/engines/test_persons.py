@@ -26,6 +26,7 @@ from support.person_worlds import (
     IDS,
     WHALE,
     check_neighbours,
+    consistent_requests,
     exact_integers,
     requests,
     table,
@@ -82,7 +83,9 @@ def check_neighbours_on(engine: str, neighbours: str, data: st.DataObject) -> No
     frame = FRAMES[engine]
     other = without if neighbours == "add-remove" else replaced
     all_requests = requests(neighbours, *bounds)
-    for batch in (all_requests[:2], all_requests[2:]):
+    max_groups, max_rows = bounds
+    adding_up = consistent_requests(neighbours, max_groups, max_rows) if max_groups else []
+    for batch in (all_requests[:2], all_requests[2:], adding_up):
         if batch:
             check_neighbours(batch, frame(table(rows, ids)), frame(table(other, ids)))
 

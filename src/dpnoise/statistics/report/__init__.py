@@ -115,18 +115,26 @@ def request_toml(request: Data) -> str:
     statistics = ["count"]
     """
     tables = ("derived", "groups")
-    top = {name: part for name, part in request.items() if name not in {*tables, "publish"}}
+    others = {*tables, "hierarchy", "publish"}
+    top = {name: part for name, part in request.items() if name not in others}
     parts = [("", top), *((f"[{name}]\n", request.get(name)) for name in tables)]
+    for finer, coarser in request.get("hierarchy", {}).items():
+        for column, groups in coarser.items():
+            parts.append((f"[hierarchy.{_toml_name(finer)}.{_toml_name(column)}]\n", groups))
     parts += [("[[publish]]\n", question) for question in request["publish"]]
     return "\n\n".join(title + _toml_lines(part) for title, part in parts if part)
 
 
 def _toml_lines(table: Data) -> str:
     return "\n".join(
-        f"{name if re.fullmatch('[A-Za-z0-9_-]+', name) else _toml(name)} = {_toml(part)}"
+        f"{_toml_name(name)} = {_toml(part)}"
         for name, part in table.items()
         if part is not None and part not in ((), [])
     )
+
+
+def _toml_name(name: str) -> str:
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _toml(name)
 
 
 def _toml(part: object) -> str:
