@@ -161,7 +161,7 @@ class RowChange(NamedTuple):
         return cls(added, 2 * added, is_number=False)
 
     def l1(self, rows: int, replacing: int) -> int:
-        """Return the largest change in L1 if so many rows of another person replace `rows`."""
+        """Return the largest change in L1 if `replacing` rows of another person replace `rows`."""
         fewer, more = sorted((rows, replacing))
         return self.added * (more - fewer) + self.swapped * fewer
 

@@ -452,7 +452,10 @@ def test_errors_are_found_in_every_part(monkeypatch: pytest.MonkeyPatch) -> None
 def test_many_rows_are_answered_in_parts_that_fit_into_memory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A row of five columns takes 240 bytes, and a part may take a fifth of the memory."""
+    """A part may take a fifth of the memory, and each entry of a row takes 48 bytes.
+
+    A row of the file has an id, a group, a value and two flags. A frame has one more flag.
+    """
     seen: list[int] = []
 
     def part(rows: persons.InDuckDB, ids: Any, index: int, parts: int) -> persons.InDuckDB:
@@ -464,9 +467,10 @@ def test_many_rows_are_answered_in_parts_that_fit_into_memory(
     path = tmp_path / "visits.parquet"
     whale_table().to_pandas().to_parquet(path)
     frame, ask, unit = duckdb_frame(whale_table()), Sums("x", 1.0, 0, 2**20), Unit(("who",), 2, 7)
-    for memory, expected in ((2**40, 1), (5 * 240 * (WHALE + 2), 1), (5 * 240 * (WHALE + 1), 2)):
-        monkeypatch.setattr(persons, "_memory", lambda memory=memory: memory)
-        for source in (frame, Files(path)):
+    for source, size in ((frame, 6 * 48), (Files(path), 5 * 48)):
+        whole = 5 * size * (WHALE + 1)  # There are 3,001 rows.
+        for memory, expected in ((2**40, 1), (whole + 5, 1), (whole, 2)):
+            monkeypatch.setattr(persons, "_memory", lambda memory=memory: memory)
             seen.clear()
             answers(unit, source, ask)
             assert seen == [expected] * expected

@@ -294,7 +294,10 @@ class Query:
 
     def tally(self, plan: Plan, tables: runners.Tables) -> Tally:
         """Return the answers to a plan from the results of the query."""
-        results = {code: self._group_rows(plan, table) for code, table in tables.items()}
+        # The sums are often in the same table as the counts of the first cells.
+        different = {id(table): table for table in tables.values()}
+        grouped = {key: self._group_rows(plan, table) for key, table in different.items()}
+        results = {code: grouped[id(table)] for code, table in tables.items()}
         first = results[None]
         rows = first.by_group(ROWS)
         if rows.sum() >= _MAX_ROWS:

@@ -199,7 +199,7 @@ class InDuckDB:
         return type(self)(self.relation.filter(condition))
 
     def number_of_parts(self, columns: int, row_count: int | None) -> int:
-        """Return the number of parts in which to bound the persons of so many columns."""
+        """Return the number of parts in which to bound persons, from the size of the rows."""
         if row_count is None:
             ((row_count,),) = self.relation.aggregate("count(*)").fetchall()
         return 1 + row_count * columns * _ENTRY_BYTES // (_memory() // _MEMORY_DIVISOR)
@@ -316,7 +316,7 @@ def answer_in_parts(
 ) -> list[_T]:
     """Return an answer for each of several parts of the persons, which have no person in common.
 
-    There are as many parts as the memory needs.
+    The number of rows and the memory of the machine decide how many parts there are.
     """
     columns = len([*names.ids, *names.keys, *names.values, *names.flags])
     # Counting the rows of other files would read them once more.
