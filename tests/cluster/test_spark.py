@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from support import expression_tables
 from support.alarms import LONG
 from support.engine_list import Engine, check_engine, check_every_hostile_value
 from support.neighbours import HOSTILE, check_hostile_persons, csv_text
@@ -28,6 +29,7 @@ from support.tally_reference import tally as reference_tally
 
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import count_persons_by_group, tally, tally_all
+from dpnoise.statistics.expressions import parse_condition
 from dpnoise.statistics.plan import Cells, Grouping, PersonValue, Plan, Rows, Sums, Unit
 
 pytestmark = [
@@ -119,6 +121,22 @@ def test_names_of_columns_are_not_syntax(spark: Any) -> None:
     asks = tuple(Sums(name, 0.5, 0, 10) for name in names[:2])
     plan = Plan(asks, (Grouping(names[2], ("x", "y")),), missing="drop")
     assert_same(tally(frame, plan), reference_tally(columns, plan))
+
+
+def test_expressions_are_those_of_plain_python(spark: Any) -> None:
+    # Spark's usual times have a zone, and are refused.
+    frame = spark.createDataFrame(expression_tables.arrow_table(expression_tables.TABLE))
+    frame = frame.withColumn("s", frame["s"].cast("timestamp_ntz")).repartition(3)
+    texts = expression_tables.CONDITIONS + expression_tables.DATE_CONDITIONS
+    expression_tables.check_conditions(frame, expression_tables.TABLE, texts)
+    values = expression_tables.VALUE_EXPRESSIONS
+    expression_tables.check_values(frame, expression_tables.TABLE, values)
+
+
+def test_times_with_a_zone_are_not_dates(spark: Any) -> None:
+    frame = spark.sql("SELECT current_timestamp() AS t")
+    with pytest.raises(ArgumentError, match="Column 't' holds times with a zone"):
+        tally(frame, Plan((Rows(),), where=parse_condition("month(t) == 2")))
 
 
 def parent_of(process: int) -> int:

@@ -158,7 +158,7 @@ def parse_condition(text: object, derived: Mapping[str, ValueNode] | None = None
     >>> parse_condition("age >= 18").left
     SourceColumn(name='age', kind='a number')
     """
-    parser = _Parser("where", text, derived or {})
+    parser = _ExpressionParser("where", text, derived or {})
     return parser.check_uses(parser.condition(parser.tree, negated=False))
 
 
@@ -170,7 +170,7 @@ def parse_value(name: str, text: object) -> ValueNode:
     >>> parse_value("band", "band(age, 0, 18)").labels
     ('0 to 18', '18 or more')
     """
-    parser = _Parser(f"derived[{name!r}]", text, {})
+    parser = _ExpressionParser(f"derived[{name!r}]", text, {})
     if isinstance(parser.tree, ast.Name | ast.Constant) or parser.function(parser.tree) == "column":
         parser.reject(parser.tree, "compute something: use a column by its own name")
     is_text = parser.is_text(parser.tree)
@@ -230,7 +230,7 @@ def group_column(name: str, keys: Iterable[object]) -> SourceColumn:
     return SourceColumn(name, kinds.pop() if len(kinds) == 1 else _GROUP)
 
 
-class _Parser:
+class _ExpressionParser:
     """Turns a text into nodes. Each method expects one kind of expression."""
 
     def __init__(self, name: str, text: object, derived: Mapping[str, ValueNode]) -> None:

@@ -104,7 +104,7 @@ def _number(node: ValueNode, data: Data) -> nw.Expr:
     if isinstance(node, DatePart):
         return _date_part(_day(node.day, data), node.part)
     if isinstance(node, CodeMap):
-        return _mapped(node, data)
+        return _map_codes(node, data)
     assert isinstance(node, SourceColumn)  # noqa: S101 - for the type checker
     if node.kind == DATE:
         day = _day(node, data)
@@ -140,7 +140,7 @@ def _text(node: ValueNode, data: Data) -> nw.Expr:
         labels = [nw.when(number >= edge).then(nw.lit(label)) for edge, label in bands]
         return nw.when(is_present(number, _FLOAT)).then(nw.coalesce(*reversed(labels)))
     assert isinstance(node, CodeMap)  # noqa: S101 - for the type checker
-    return _mapped(node, data)
+    return _map_codes(node, data)
 
 
 def _membership(
@@ -166,7 +166,7 @@ def _membership(
     return has_text, [text.is_in(values) for values in matches]
 
 
-def _mapped(node: CodeMap, data: Data) -> nw.Expr:
+def _map_codes(node: CodeMap, data: Data) -> nw.Expr:
     """Return the result of each code."""
     codes_of: dict[Any, list[Any]] = {}
     for code, result in node.results:

@@ -113,6 +113,8 @@ def _as_group(text: str, kind: str, decimal: str, *, is_parsed: bool) -> str:
     """Return the SQL that is compared with declared keys; `kind` is DuckDB's type."""
     if is_parsed:
         return f"CASE WHEN NOT {_is_unusual_number(text)} THEN {_parse_number(text, decimal)} END"
+    if kind == "VARCHAR":  # A table of DuckDB may have a collation.
+        return f"{text} COLLATE POSIX"
     # Bytes that are not UTF-8 are in no declared group.
     return f"TRY(decode({text}))" if kind == "BLOB" else text
 
