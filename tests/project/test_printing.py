@@ -92,7 +92,7 @@ def test_every_number_of_a_table_is_printed_with_its_group() -> None:
     released = [number for published in table for number in published.release.numbers()]
     for line, row, number in zip(lines, table.rows(), released, strict=True):
         labels = [row[name] for name in ("city", "column", "statistic") if row[name] is not None]
-        assert line.split() == " ".join([*labels, *number.format()]).split()
+        assert line.split() == " ".join([*labels, *number.format(mark=" *")]).split()
 
 
 def test_a_long_table_is_cut_and_says_so() -> None:
