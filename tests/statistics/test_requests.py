@@ -546,9 +546,7 @@ def test_numbers_with_too_large_a_margin_are_suppressed_everywhere(tmp_path: Pat
     record = table.record()
     assert [one["value"] for one in record["releases"][:2]] == [None, None]
     assert record["releases"][3]["value"][1] is None
-    assert {one["suppressed"] for one in record["releases"] if one["suppressed"]} == {
-        "margin > 0.3"
-    }
+    assert record["request"]["suppress"] == "margin > 0.3"
     assert str(table).count("suppressed: its margin is too large") == 3
     table.to_html(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()

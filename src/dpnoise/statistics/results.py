@@ -129,8 +129,6 @@ class Release:
     no_information
         Whether the margin or interval covers every number that the bounds allow; for several
         quantiles, a list.
-    suppressed
-        The rule of the request that left out numbers, such as "margin > 0.3". Their value is None.
     shared
         The statistics that were computed from the same noisy sums, this one included. Together
         they cost `epsilon` or `rho` once. Empty if this release shares its noise with no other.
@@ -158,7 +156,6 @@ class Release:
     rho: float | None = None
     no_information: Any = False
     shared: tuple[str, ...] = ()
-    suppressed: str | None = None
     threshold: int | None = None
     adjusted: bool = False
 
@@ -173,7 +170,7 @@ class Release:
         if None not in values:
             return self
         value = values if isinstance(self.value, list) else values[0]
-        return replace(self, value=value, suppressed=f"margin > {largest:g}")
+        return replace(self, value=value)
 
     @property
     def paid_for(self) -> str:
