@@ -471,3 +471,12 @@ def test_a_person_moves_published_counts_by_no_more_than_the_sensitivity(
     assert sum(moved) <= laplace.noise.mechanism.sensitivity
     assert sum(moved) <= gaussian.noise.mechanism.sensitivity**2
     assert sum(moved) <= len(selection.losses)
+
+
+def test_no_discovered_group_is_an_empty_table() -> None:
+    """Groups of one person each are below every threshold."""
+    frame = pl.DataFrame({"city": ["a", "b", "c"]})
+    request = Request(0.1, [Question(["count"], by=["city"])], {"city": "discover"}, delta=1e-9)
+    table = publish(frame, request)
+    assert table.rows() == []
+    assert "No group could be published." in str(table)

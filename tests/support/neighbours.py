@@ -335,13 +335,14 @@ def requests_with_expressions(
     neighbours: str,
     max_groups: int | None,
     max_rows: int | None,
+    total: int | None = None,
     text_columns: tuple[str, ...] = (),
 ) -> list[PreparedRequest]:
     """Return requests about rows that match, with derived values and derived groups."""
     by = () if max_groups is None else ("size",)
     wheres = (city_condition, f"not ({city_condition} and x != 1) or size == '3 or more'")
     prepared_requests = []
-    for per_person in ("sum", "mean") if max_rows is None else (None,):
+    for per_person in ("sum", "mean") if max_rows is total is None else (None,):
         questions = [
             Question(
                 ("mean", "median", "histogram"), "double", LOWER, UPPER, 0.25, (-2.0, 0.0, 3.0), by,
@@ -351,7 +352,7 @@ def requests_with_expressions(
         ]  # fmt: skip
         request = Request(
             1.0, questions, missing="drop", person="who", max_groups=max_groups,
-            max_rows=max_rows, neighbours=neighbours, without_id="own",
+            max_rows=max_rows, max_total_rows=total, neighbours=neighbours, without_id="own",
             text_columns=text_columns, derived=DERIVED,
         )  # fmt: skip
         prepared_requests.append(PreparedRequest(request))

@@ -93,15 +93,18 @@ def requests(
 
 
 @cache
-def consistent_requests(neighbours: str, max_groups: int, max_rows: int | None) -> list[Request]:
+def consistent_requests(
+    neighbours: str, max_groups: int, max_rows: int | None, total: int | None = None
+) -> list[Request]:
     """Return requests of counts and sums that add up, with Laplace and with Gaussian noise."""
     hierarchy = {"city": {"county": {"north": GROUPS[:2], "south": GROUPS[2:]}}}
-    per_person = None if max_rows else "sum"
+    per_person = None if max_rows or total else "sum"
     question = Question(["count", "sum"], "x", LOWER, UPPER, 0.25, per_person=per_person)
     laplace = Request(
         1.0, [replace(question, by=by) for by in ((), ("county",), ("city",))], {"city": GROUPS},
         missing="drop", person="who", max_groups=max_groups, max_rows=max_rows,
-        neighbours=neighbours, without_id="own", consistent=True, hierarchy=hierarchy,
+        max_total_rows=total, neighbours=neighbours, without_id="own", consistent=True,
+        hierarchy=hierarchy,
     )  # fmt: skip
     return [laplace, replace(laplace, mechanism="gaussian", delta=1e-6)]
 

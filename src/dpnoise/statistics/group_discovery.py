@@ -206,9 +206,10 @@ class DiscoveredCount(Count):
         """Publish noisy numbers, one for each group. No noise is added to them here."""
         del rng
         shared, threshold = self._discovery.paid_for, self._discovery.threshold
+        margins = self._margins(confidence, max(answer.size, 1))
         return [
             replace(release, shared=shared, threshold=threshold)
-            for release in self._releases(answer, confidence)
+            for release in self._releases(answer, confidence, margins)
         ]
 
 

@@ -85,10 +85,13 @@ class AdditiveStatistic(_NoisyStatistic):
 
     def _publish(self, exact: Array, confidence: float, rng: Generator | None) -> list[Release]:
         """Publish the numbers of all groups. A row is in one group, so they cost epsilon once."""
-        return self._releases(self.noise.release(exact, rng), confidence)
+        margins = self._margins(confidence, exact.size)  # Raises before noise is drawn.
+        return self._releases(self.noise.release(exact, rng), confidence, margins)
 
-    def _releases(self, noisy: Array, confidence: float) -> list[Release]:
-        error, joint = self._margins(confidence, noisy.size)
+    def _releases(
+        self, noisy: Array, confidence: float, margins: tuple[float, float | None]
+    ) -> list[Release]:
+        error, joint = margins
         return [
             Release(
                 self.name, self._value(value), self.epsilon, self.mechanism.scale * self._grid,

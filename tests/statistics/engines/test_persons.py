@@ -83,8 +83,7 @@ def check_neighbours_on(engine: str, neighbours: str, data: st.DataObject) -> No
     frame = FRAMES[engine]
     other = without if neighbours == "add-remove" else replaced
     all_requests = requests(neighbours, *bounds)
-    max_groups, max_rows = bounds
-    adding_up = consistent_requests(neighbours, max_groups, max_rows) if max_groups else []
+    adding_up = consistent_requests(neighbours, *bounds) if bounds[0] else []
     for batch in (all_requests[:2], all_requests[2:], adding_up):
         if batch:
             check_neighbours(batch, frame(table(rows, ids)), frame(table(other, ids)))

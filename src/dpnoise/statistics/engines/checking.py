@@ -39,8 +39,6 @@ def check_plan(plan: Plan) -> None:
         if not grouping.keys:
             raise ArgumentError(f"There must be at least one group of column {grouping.column!r}.")
     columns = [grouping.column for grouping in plan.by]
-    if not all([*columns, *plan.value_columns, *plan.columns]):
-        raise ArgumentError("Every column must have a name, got ''. Name it in the data first.")
     if len(set(columns)) < len(columns):
         raise ArgumentError("A column must not be grouped by twice.")
     check_kinds(plan.sources)
@@ -48,6 +46,8 @@ def check_plan(plan: Plan) -> None:
         check_unit(plan.unit, columns, plan.value_columns)
         used = [column.name for column in plan.sources]
         check_persons(plan.unit.columns, columns, plan.value_columns, used)
+    if not all([*columns, *plan.value_columns, *plan.columns]):
+        raise ArgumentError("Every column must have a name, got ''. Name it in the data first.")
     _check_size(plan)
 
 
