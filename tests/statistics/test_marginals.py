@@ -589,7 +589,7 @@ def test_groups_of_three_columns_are_counted_and_shown() -> None:
         matches = [pl.col(name) == row[name] for name in GROUPS]
         assert row["value"] == frame.filter(*matches).height
     page = render_record(table.record())
-    assert "Count of rows, by town and sex and age" in page
+    assert "Number of rows, by town and sex and age" in page
     assert "town a, sex f" in page
     assert str(table).splitlines()[0].split()[:4] == ["town", "sex", "age", "statistic"]
 

@@ -6,6 +6,7 @@ tests/browser has the tests in a browser.
 import hashlib
 import math
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -23,9 +24,10 @@ from support.html_reader import Reader
 
 from dpnoise import cli
 from dpnoise.cli import release
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError
 from dpnoise.statistics import Question, Request, load_request, publish, report
 from dpnoise.statistics.digits import format_interval, format_number
-from dpnoise.statistics.publishing import Table
+from dpnoise.statistics.publishing import Table, rehearsal
 from dpnoise.statistics.report import Scale, request_toml, statistics_of
 from dpnoise.statistics.results import Number
 
@@ -142,7 +144,7 @@ def test_the_title_of_a_page_is_given_or_names_the_statistics() -> None:
     )
     text = read(EVERY_KIND["plain"]).text
     assert text.startswith("Mean and median of income, by city; histogram of age; quantiles of")
-    assert read(EVERY_KIND["alone"]).text.startswith("Count of rows")
+    assert read(EVERY_KIND["alone"]).text.startswith("Number of rows")
     assert "15 November 2026, 09:30 UTC" in text
 
 
@@ -360,3 +362,73 @@ def test_more_numbers_than_a_browser_shows_are_refused(
     words = error_of(capsys, *options, "--edges=0,1,2,3,4")
     assert "--html shows 3 numbers at most; these are 4" in words
     assert cli.main(["release", "--sample", *options, "--edges=0,1,2,3"]) == 0
+
+
+# Labels, notes and a table of groups by statistics ------------------------------------------------
+
+
+def stays(**options: Any) -> Table:
+    """Return a rehearsal of the stays of two hospitals, with a cost each."""
+    cost = Question(["count", "mean"], "cost", 0, 100, by=["hospital"])
+    rows = Question(["count", "histogram"], "cost", edges=[0, 50, 100])
+    groups = {"hospital": ["north", "<south>"]}
+    return rehearsal(
+        Request(1.0, [Question(["count"], by=["hospital"]), cost, rows], groups, **options)
+    )
+
+
+def test_headings_are_for_people() -> None:
+    page = report.render_record(stays().record())
+    for heading in (
+        "Number of rows, by hospital",
+        "Number of values of cost, by hospital",
+        "Mean of cost, by hospital",
+        "Number of values of cost",
+    ):
+        assert f"<h3>{heading}</h3>" in page
+    assert "Count of" not in page
+
+
+def test_labels_notes_and_the_publisher_are_on_the_page_and_in_the_record() -> None:
+    labels = {"rows": "stays", "cost": "cost in <EUR>", "hospital": "house"}
+    table = stays(labels=labels, notes=["Without <day> cases."], released_by="The <Office>")
+    page = report.render_record(table.record())
+    for text in (
+        "<h3>Number of stays, by house</h3>",
+        "<h3>Mean of cost in &lt;EUR&gt;, by house</h3>",
+        "Without &lt;day&gt; cases.",
+        "by The &lt;Office&gt;, with dpnoise",
+    ):
+        assert text in page
+    request = table.record()["request"]
+    assert (request["labels"], request["released_by"]) == (labels, "The <Office>")
+    assert request["notes"] == ("Without <day> cases.",)
+    loaded = tomllib.loads(request_toml(request))
+    assert loaded["labels"] == labels
+    assert loaded["notes"] == ["Without <day> cases."]
+
+
+def test_groups_by_statistics_are_one_table() -> None:
+    """The histogram, and the count of all rows, are not by hospital."""
+    page = report.render_record(stays().record())
+    assert page.count('class="wide"') == 1
+    (table,) = re.findall(r'<table role="table" class="wide">(.*?)</table>', page, re.DOTALL)
+    titles = re.findall(r'role="columnheader">(.*?)</th>', table)
+    assert titles == ["hospital", "Number of rows", "Number of values of cost", "Mean of cost"]
+    assert re.findall(r'role="rowheader">(.*?)</th>', table) == ["north", "&lt;south&gt;"]
+    assert len(re.findall(r'<td role="cell">', table)) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"labels": {"costs": "x"}}, "There is no column 'costs'. Did you mean cost?"),
+        ({"labels": {"cost": 1}}, "labels must map columns to texts"),
+        ({"labels": "cost"}, "labels must map columns to texts"),
+        ({"notes": "a note"}, "notes must be a list of texts"),
+        ({"released_by": 1}, "released_by must be text"),
+    ],
+)
+def test_labels_and_notes_are_text(options: dict[str, Any], words: str) -> None:
+    with pytest.raises((ArgumentError, ArgumentTypeError), match=re.escape(words)):
+        stays(**options)

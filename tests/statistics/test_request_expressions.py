@@ -210,7 +210,7 @@ def test_expressions_are_in_every_output() -> None:
     record = table.record()
     assert record["request"]["derived"] == DERIVED
     assert {release["where"] for release in record["releases"]} == {"sex == 'f'"}
-    assert "Count of rows where sex == &#39;f&#39;, by band" in render_record(record)
+    assert "Number of rows where sex == &#39;f&#39;, by band" in render_record(record)
 
 
 def test_the_page_shows_a_table_for_each_filter() -> None:

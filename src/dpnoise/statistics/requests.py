@@ -16,6 +16,7 @@ from dpnoise.core.errors import (
     is_list,
     reject,
     reject_type,
+    unknown_name_error,
 )
 from dpnoise.core.safe_text import escape_text
 from dpnoise.core.strict_json import Data
@@ -118,6 +119,13 @@ class Request:
     suppress
         A rule for leaving out numbers, such as "margin > 0.3": those whose margin is more than 0.3
         times the number. The rule reads only published numbers.
+    labels
+        What people call columns, and rows: {"rows": "stays", "cost": "cost in EUR"}. The page has
+        these in its headings.
+    notes
+        Notes for the readers of the page.
+    released_by
+        Who publishes the numbers, for the record and the page.
     part
         The part of the data set that the rows are of, if the ledger has parts. None for all of it.
     intervals
@@ -204,6 +212,9 @@ class Request:
     max_total_rows: int | None = None
     suppress: str | None = None
     part: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    released_by: str | None = None
     derived: Mapping[str, str] = field(default_factory=dict)
     consistent: bool = False
     hierarchy: Hierarchy = field(default_factory=dict)
@@ -219,8 +230,7 @@ class Request:
         check_choice("missing", self.missing, checking.MISSING)
         check_choice("neighbours", self.neighbours, NEIGHBOURS)
         check_choice("without_id", self.without_id, checking.WITHOUT_ID)
-        if not isinstance(self.part, str | None):
-            reject_type("part", self.part, "be the name of a part of the ledger")
+        _check_texts(self)
         for name in ("clamp", "intervals", "consistent"):
             if not isinstance(getattr(self, name), bool):
                 reject(name, getattr(self, name), "be true or false")
@@ -888,6 +898,22 @@ def _check_text_columns(request: Request) -> None:
                 f"Nothing uses text_columns={name!r}: it must be a column of person, or one "
                 "whose groups are discovered."
             )
+
+
+def _check_texts(request: Request) -> None:
+    """Raise unless what is only shown to readers is text."""
+    for name in ("part", "released_by"):
+        if not isinstance(getattr(request, name), str | None):
+            reject_type(name, getattr(request, name), "be text")
+    labels, known = request.labels, {"rows", *request.columns(), *request.grouped}
+    if not isinstance(labels, Mapping) or not _are_names([*labels, *labels.values()]):
+        reject_type("labels", labels, 'map columns to texts, such as {"rows": "stays"}')
+    for name in labels:
+        if name not in known:
+            raise unknown_name_error("column", name, sorted(known))
+    if not _are_names(request.notes):
+        reject_type("notes", request.notes, "be a list of texts")
+    object.__setattr__(request, "notes", tuple(request.notes))
 
 
 def _are_names(names: object) -> bool:

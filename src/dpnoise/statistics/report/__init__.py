@@ -8,11 +8,12 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from itertools import groupby
+from types import MappingProxyType
 from typing import Final
 
 from dpnoise.core import html, strict_json
@@ -22,7 +23,7 @@ from dpnoise.statistics.digits import format_loss, format_number
 from dpnoise.statistics.results import MARK, NO_INFORMATION, Number, Release
 
 _MOST_NAMED: Final = 3  # A title names at most this many subjects.
-_NAMES: Final = {"std": "standard deviation"}
+_NAMES: Final = {"std": "standard deviation", "count": "number"}
 _LONGEST: Final = 1e300  # Lengths of bars overflow near the largest float.
 _BELIEFS: Final = (1, 10, 50, 90)  # Prior beliefs that the page shows, in percent.
 _WEAK: Final = 10.0  # The page calls a larger epsilon weak.
@@ -44,7 +45,7 @@ def render_record(record: Data, title: str | None = None) -> str:
 
     The default title names the statistics.
     """
-    statistics = statistics_of(record["releases"])
+    statistics = statistics_of(record["releases"], record["request"].get("labels") or {})
     numbers = [number for statistic in statistics for number in statistic.numbers]
     confidence = record["request"]["confidence"]
     return html.render_template(
@@ -56,6 +57,9 @@ def render_record(record: Data, title: str | None = None) -> str:
         confidence=f"{100 * confidence:.6g}%",
         outside=f"{100 * (1 - confidence):.6g}",
         statistics=[statistic.view() for statistic in statistics],
+        wide_tables=wide_tables(statistics),
+        notes=record["request"].get("notes") or (),
+        released_by=record["request"].get("released_by"),
         some_joint=any(number.joint is not None for number in numbers),
         some_uninformative=any(number.note == NO_INFORMATION for number in numbers),
         some_suppressed=any(number.value is None and not number.is_group for number in numbers),
@@ -114,7 +118,7 @@ def request_toml(request: Data) -> str:
     [[publish]]
     statistics = ["count"]
     """
-    tables = ("derived", "groups")
+    tables = ("labels", "derived", "groups")
     others = {*tables, "hierarchy", "publish"}
     top = {name: part for name, part in request.items() if name not in others}
     parts = [("", top), *((f"[{name}]\n", request.get(name)) for name in tables)]
@@ -158,24 +162,42 @@ class Statistic:
     by: tuple[str, ...]
     release: Release
     where: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
     numbers: list[Number] = field(default_factory=list)
 
     @property
     def name(self) -> str:
         """The name of the statistic."""
-        return _NAMES.get(self.release.query, self.release.query)
+        of_values = " of values" if self.release.query == "count" and self.column else ""
+        return _NAMES.get(self.release.query, self.release.query) + of_values
+
+    @property
+    def short_title(self) -> str:
+        """The statistic and its column, such as `Mean of income`."""
+        return f"{self.name[:1].upper()}{self.name[1:]} of {self._values}"
 
     @property
     def subject(self) -> str:
         """The column, the filter and the groups, such as `rows where age >= 18, by city`."""
         if self.release.query == "groups":
-            return self.by[0]
+            return self.shown_by[0]
+        return self._values + self.filter_and_groups
+
+    @property
+    def filter_and_groups(self) -> str:
+        """The filter and the groups, such as ` where age >= 18, by city`."""
         where = "" if self.where is None else f" where {self.where}"
-        return self._values + where + (f", by {' and '.join(self.by)}" if self.by else "")
+        return where + (f", by {' and '.join(self.shown_by)}" if self.by else "")
+
+    @property
+    def shown_by(self) -> list[str]:
+        """What people call the columns of the groups."""
+        return [self.labels.get(name, name) for name in self.by]
 
     @property
     def _values(self) -> str:
-        return "rows" if self.column is None else self.column
+        column = self.column or "rows"
+        return self.labels.get(column, column)
 
     def view(self) -> Data:
         """Return the data for the template: a single number or a table with bars, and the cost."""
@@ -187,13 +209,15 @@ class Statistic:
             (number,) = self.numbers
             return {**view, "path": number.path, "shown": number.format(mark=MARK)}
         joint = any(number.joint is not None for number in self.numbers)
-        label = self._values if self.release.labels else self.by[-1]
+        label = self._values if self.release.labels else self.shown_by[-1]
         head = [label, "Published", *(["Within"] if is_number else [])]
         head += ["All within"] if joint else []
         scale = Scale.of([number for number in self.numbers if not number.is_hidden])
         groups = [
             {
-                "name": ", ".join(f"{by} {key}" for by, key in zip(self.by, keys, strict=False)),
+                "name": ", ".join(
+                    f"{by} {key}" for by, key in zip(self.shown_by, keys, strict=False)
+                ),
                 "rows": [
                     (
                         number.path[-1],
@@ -223,7 +247,31 @@ class Statistic:
         return "; ".join(filter(None, [self.release.mechanism, *parts]))
 
 
-def statistics_of(releases: Iterable[Data]) -> list[Statistic]:
+def wide_tables(statistics: Iterable[Statistic]) -> list[Data]:
+    """Return a table of groups by statistics for each grouping with several statistics."""
+    by_grouping: dict[tuple[object, ...], list[Statistic]] = {}
+    for one in statistics:
+        if one.by and not one.release.labels and one.release.query != "groups":
+            paths = tuple(number.path for number in one.numbers)
+            by_grouping.setdefault((one.by, one.where, paths), []).append(one)
+    return [
+        {
+            "title": "All statistics" + members[0].filter_and_groups,
+            "head": [*members[0].shown_by, *(one.short_title for one in members)],
+            "key_columns": len(members[0].by),
+            "rows": [
+                [*numbers[0].path, *(" ".join(number.format(mark=MARK)[:2]) for number in numbers)]
+                for numbers in zip(*(one.numbers for one in members), strict=True)
+            ],
+        }
+        for members in by_grouping.values()
+        if len(members) > 1
+    ]
+
+
+def statistics_of(
+    releases: Iterable[Data], labels: Mapping[str, str] = MappingProxyType({})
+) -> list[Statistic]:
     """Collect the groups of each statistic. A repeated statistic appears twice."""
     statistics: dict[tuple[object, ...], Statistic] = {}
     repeats: dict[tuple[object, ...], int] = {}
@@ -236,7 +284,8 @@ def statistics_of(releases: Iterable[Data]) -> list[Statistic]:
         release = Release(**{name: record[name] for name in names})
         subject = (column, by, where, release.query)
         repeat = repeats[(*subject, keys)] = repeats.get((*subject, keys), 0) + 1
-        statistic = statistics.setdefault((*subject, repeat), Statistic(column, by, release, where))
+        new = Statistic(column, by, release, where, labels)
+        statistic = statistics.setdefault((*subject, repeat), new)
         statistic.numbers.extend(release.numbers(keys))
     return list(statistics.values())
 
