@@ -401,7 +401,7 @@ def test_labels_notes_and_the_publisher_are_on_the_page_and_in_the_record() -> N
     ):
         assert text in page
     request = table.record()["request"]
-    assert (request["labels"], request["released_by"]) == (labels, "The <Office>")
+    assert (request["labels"], table.record()["released_by"]) == (labels, "The <Office>")
     assert request["notes"] == ("Without <day> cases.",)
     loaded = tomllib.loads(request_toml(request))
     assert loaded["labels"] == labels

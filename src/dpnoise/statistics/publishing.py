@@ -189,6 +189,7 @@ class Table:
             "dpnoise": version("dpnoise"),
             "date": self.date,
             "source": self.source,
+            "released_by": self.request.released_by,
             "privacy_unit": self.request.privacy_unit,
             "neighbours": f"differ by {self.request.neighbours_in_words}",
             "margins": f"do not count {self.request.uncounted}",

@@ -59,7 +59,7 @@ def render_record(record: Data, title: str | None = None) -> str:
         statistics=[statistic.view() for statistic in statistics],
         wide_tables=wide_tables(statistics),
         notes=record["request"].get("notes") or (),
-        released_by=record["request"].get("released_by"),
+        released_by=record.get("released_by"),
         some_joint=any(number.joint is not None for number in numbers),
         some_uninformative=any(number.note == NO_INFORMATION for number in numbers),
         some_suppressed=any(number.value is None and not number.is_group for number in numbers),
