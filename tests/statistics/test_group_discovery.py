@@ -20,7 +20,16 @@ from support.person_worlds import IDS, table, worlds
 import dpnoise
 from dpnoise.core.entropy import EntropySource
 from dpnoise.core.errors import ArgumentError
-from dpnoise.statistics import Question, Request, engines, group_discovery, load_request, publish
+from dpnoise.statistics import (
+    Question,
+    Request,
+    create_ledger,
+    engines,
+    group_discovery,
+    load_request,
+    open_ledger,
+    publish,
+)
 from dpnoise.statistics.composition import GAUSSIAN, PURE, Loss
 from dpnoise.statistics.group_discovery import (
     DiscoveredCount,
@@ -480,3 +489,31 @@ def test_no_discovered_group_is_an_empty_table() -> None:
     table = publish(frame, request)
     assert table.rows() == []
     assert "No group could be published." in str(table)
+
+
+@pytest.mark.parametrize("statistic", ["count", "sum", "histogram", "variance"])
+def test_no_discovered_group_is_no_error_where_persons_are_replaced(statistic: str) -> None:
+    frame = pl.DataFrame({"city": ["a", "b", "c"], "x": [1.0, 2.0, 3.0]})
+    question = Question([statistic], "x", 0, 10, edges=[0, 5, 10], by=["city"])
+    request = Request(1.0, [question], {"city": "discover"}, missing="drop", delta=1e-6,
+                      neighbours="replace")  # fmt: skip
+    assert publish(frame, request).rows() == []
+
+
+def test_a_wrong_id_in_a_row_without_a_group_is_an_error_before_anything_is_paid(
+    tmp_path: Path,
+) -> None:
+    frame = pl.DataFrame({"city": [*["a"] * 50, None], "p": [*range(50), None]})
+    questions = [Question(["count"], by=["city"]), Question(["count"])]
+    request = Request(1.0, questions, {"city": "discover"}, person="p", max_groups=1, max_rows=1,
+                      delta=1e-6)  # fmt: skip
+    ledger = create_ledger(tmp_path / "b.json", name="x", person=["p"], epsilon=1, delta=1e-6)
+    with pytest.raises(ArgumentError, match="do not identify a person"):
+        publish(frame, request, ledger=ledger)
+    assert open_ledger(ledger.path).spent.main == 0
+
+
+def test_a_request_that_can_show_no_group_is_an_error_when_it_is_made() -> None:
+    with pytest.raises(ArgumentError, match="no group can be shown"):
+        Request(1e-5, [Question(["groups"], by=["city"])], {"city": "discover"}, delta=1e-9,
+                mechanism="laplace")  # fmt: skip

@@ -168,7 +168,8 @@ class Discovery(LossMixin):
             return ""
         return (
             f"The counts by {self.column} discovered its groups: only those of {self.threshold:,} "
-            "or more are shown, so counts near that are too large on average."
+            "or more are shown, so counts near that are too large on average. "
+            "Margins hold for groups that have so many."
         )
 
     def discover(

@@ -263,7 +263,8 @@ def _rows(published: Published, by: Sequence[str], note: str) -> Iterator[Row]:
     release = published.release
     adjusted = ADDS_UP if release.adjusted else None
     if release.threshold is not None:
-        note = "; ".join(filter(None, (note, f"shown because it is {release.threshold:,} or more")))
+        shown = f"shown because it is {release.threshold:,} or more"
+        note = "; ".join(filter(None, (note, shown, "its margin holds if the exact number is")))
     keys = dict(zip(published.by, published.group, strict=True))
     for number in release.numbers():
         label = number.path[0] if number.path else release.query

@@ -63,7 +63,7 @@ from dpnoise.statistics.marginals import (
     hierarchy_axes,
     level_of,
 )
-from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Key, PersonValue, Plan, Unit
+from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Key, PersonValue, Plan, Rows, Unit
 from dpnoise.statistics.queries import Count, Mean, Query, Sum, Variance, check_confidence
 from dpnoise.statistics.questions import (
     GROUPS,
@@ -247,6 +247,7 @@ class Request:
         self.cost()  # Raises if the arguments of the budget contradict each other.
         placeholders = dict.fromkeys(self.discovered, ("",))  # One group for each such column.
         self.check_plans({**self.groups, **placeholders})
+        self.discoveries()  # Raises if no group could ever be shown.
 
     def __str__(self) -> str:
         """Return the questions, the groups, the cost and the privacy unit in words."""
@@ -392,6 +393,7 @@ class Request:
         """Return the contribution bounds of one person for `all_groups` groups; None if unknown."""
         if all_groups is None:
             all_groups = 2 * most
+        all_groups = max(all_groups, 1)  # It is 0 if no group was discovered.
         default = BEST if self.delta else LAPLACE
         return ContributionBounds(
             *(max(1, min(most, all_groups)), rows, self.neighbours == REPLACE, all_groups),
@@ -535,6 +537,7 @@ class Request:
         changed = self._changed_groups(column)
         if loss.kind == PURE and changed is not None:
             selection = PartitionSelection(loss.amount, quotient_down(delta, changed))
+            selection.smallest_shown(0.5)  # Raises if no group could ever be shown.
             return Discovery(column, unit, selection, None, (loss,) * changed)
         change = RowChange.of_number(1, 0)  # A replaced person does not change a number.
         noise = WholeNoise.of(loss, contribution, change, counts=True)
@@ -615,17 +618,14 @@ class Request:
             column = getattr(query.ask, "column", None)
             asks.setdefault((self.conditions[question.where], declared), {})[column] = query.ask
         derived = tuple(self.derived_values.items())
-        return tuple(
-            Plan(
-                tuple(by_column.values()),
-                tuple(Grouping(name, tuple(self.groups[name])) for name in declared),
-                self.missing,
-                None,
-                where,
-                derived,
-            )
-            for (where, declared), by_column in asks.items()
-        )
+        unit = self._unit(ContributionBounds(), None)
+        plans: list[Plan] = []
+        for (where, declared), by_column in asks.items():
+            by = tuple(Grouping(name, tuple(self.groups[name])) for name in declared)
+            plans.append(Plan(tuple(by_column.values()), by, self.missing, None, where, derived))
+            if unit is not None:  # Finds wrong ids.
+                plans.append(Plan((Rows(),), by, self.missing, unit, where, derived))
+        return tuple(plans)
 
     def _unit(
         self, contribution: ContributionBounds, person_value: PersonValue | None
