@@ -97,6 +97,38 @@ def test_groups_of_text_match_by_what_the_request_declares() -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "other"),
+    [
+        (2, "2.0"),
+        ("2", "02"),
+        ("2.0", "2"),
+        ("0", "-0.0"),
+        (1000, "1e3"),
+        (2**53 + 1, f"0{2**53 + 1}"),
+        (True, "t"),
+        ("true", "True"),
+        (dt.date(2024, 1, 31), "2024-01-31 00:00:00"),
+        ("2024-01-31", "2024-01-31 00:00:00"),
+    ],
+)
+def test_another_spelling_of_a_group_is_refused_where_a_writer_chose_the_type(
+    key: object, other: str
+) -> None:
+    """As a number, a truth value or a time, the second row would be in the group too."""
+    names = [str(key).lower() if key is True else str(key), other, "else"]
+    with pytest.raises(ArgumentError, match="another way"):
+        counts(parquet(name=names), "name", [key])
+    assert counts(parquet(name=["x", names[0], "else"]), "name", [key]) == [1]
+    assert counts(parquet(name=names), "name", [names[0], other]) == [1, 1]
+    assert counts(text("name,x", *(f"{name},1" for name in names)), "name", [key]) == [1]
+
+
+def test_large_codes_that_round_to_one_float_are_different_groups() -> None:
+    path = parquet(name=[str(2**53), str(2**53 + 1), "x"])
+    assert counts(path, "name", [2**53 + 1]) == [1]
+
+
+@pytest.mark.parametrize(
     ("column", "keys", "words"),
     [
         ("whole", ["cork"], "no row could be in the group 'cork'"),

@@ -465,7 +465,9 @@ def make_base(
     """Return worlds with random kinds of ids, cities and bounds."""
     stack = make_stack(worlds, str(rng.choice(list(IDS))), str(rng.choice(cities)), rng)
     replaced = bool(rng.integers(2))
-    bounds = BOUNDS[rng.integers(len(BOUNDS))]
+    groups = len(declared_keys(stack.cities))
+    possible = [bounds for bounds in BOUNDS if (bounds[0] or 1) <= groups]
+    bounds = possible[rng.integers(len(possible))]
     source = read_rows(stack.rows)
     # Not every reader parses dates, truth values, or numbers with leading zeros.
     for as_text, text_columns in product((False, True), ((), ("who",))):

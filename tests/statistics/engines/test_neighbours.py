@@ -146,6 +146,16 @@ def test_an_empty_id_does_not_choose_other_groups_of_everybody(tmp_path: Path) -
     assert distance(*(count_persons(source, 1) for source in sources)) == 1
 
 
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("hostile", ["a text city", "a city with a time"])
+def test_a_column_of_whole_numbers_that_becomes_text_matches_the_same_rows(
+    reader: str, hostile: str, tmp_path: Path
+) -> None:
+    """The text 2.0 once left the group 2 when the city of a newcomer was text."""
+    read_rows = partial(read_with, reader, tmp_path)
+    check_hostile_persons(read_rows, 5, hostile=[hostile], cities=["whole floats"], bases=1)
+
+
 # Failures that shrink -----------------------------------------------------------------------------
 
 CELLS = st.sampled_from(["1", "2", "3", "0.5", "", "x", "-0", "1e300", "18446744073709551615"])

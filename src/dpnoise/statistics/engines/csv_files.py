@@ -159,6 +159,7 @@ class Csv(RowSource):
     """CSV files or the standard input."""
 
     has_header = True
+    has_types = False
 
     def open(self) -> list[str]:
         """Read the headers, which must be the same."""

@@ -48,6 +48,8 @@ _FAILURES: Final = {
     "utf-8": "is not text in the declared encoding",
     "encoded": "is not text in the declared encoding",
     INEXACT_NUMBER: "has an id or a group that is neither text nor a whole number below 2^53",
+    sources.OTHER_SPELLING: "has a column of text in which a declared group is also written in "
+    "another way, such as 05 or 5.0 for 5. Write each group in one way, or declare both as text",
     "expected object": "has a line that is not a JSON object",
     "maximum line size": "is longer than 16 MiB, or has a quote that is not closed",
     "invalid state": "has line ends of several kinds, or quotes that are not those declared",

@@ -6,7 +6,9 @@ change which rows of other persons it matches.
 
 The types of files are declared, so a key matches as people write it. In a column of text, the
 number 5 matches the text 5 to the letter, and neither 05 nor 5.0; in a column of integers, the text
-5 matches the number. A key that no row of the column's type can hold is an error.
+5 matches the number. A key that no row of the column's type can hold is an error. The program that
+wrote a file may have chosen its types by looking at the rows. Then text such as 5.0 is an error too
+if 5 is a key, except in CSV, where everything is text: see `sources`.
 """
 
 import math
@@ -62,7 +64,7 @@ def match_keys(grouping: Grouping, dtype: DType, parsed: Collection[str] | None)
                 f"Column {column!r} holds {kind}, and the group {short_repr(key)} is not of that "
                 "kind. Declare groups of the column's kind, or convert the column first."
             )
-        values = list(_matching_values(key, dtype))
+        values = list(matching_values(key, dtype))
         if is_rounded and not all(_is_exact_integer(value, exact_limit(dtype)) for value in values):
             raise inexact_error(column)
         if not values and isinstance(key, str) and column in (parsed or ()):
@@ -177,10 +179,10 @@ def inexact_error(column: str) -> ArgumentError:
     )
 
 
-def _matching_values(key: object, dtype: DType) -> Iterator[Key]:
+def matching_values(key: object, dtype: DType) -> Iterator[Key]:
     """Return the values of a column of this type that match the key."""
     if is_text(dtype):
-        return _matching_texts(key)
+        return matching_texts(key)
     if isinstance(dtype, nw.Decimal):
         return _matching_decimals(key, dtype.scale)
     if dtype == nw.Boolean:
@@ -190,7 +192,8 @@ def _matching_values(key: object, dtype: DType) -> Iterator[Key]:
     return _matching_times(key, dtype) if is_time else _matching_numbers(key, dtype)
 
 
-def _matching_texts(key: object) -> Iterator[str]:
+def matching_texts(key: object) -> Iterator[str]:
+    """Yield the text of a key; none if no column can hold it."""
     if isinstance(key, str):
         # No column can hold a lone surrogate, so a key with one matches nothing.
         if key == key.encode("utf-8", "ignore").decode("utf-8"):

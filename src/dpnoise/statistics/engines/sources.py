@@ -16,8 +16,11 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import unquote_to_bytes
 
+import narwhals as nw
+
 from dpnoise.core.errors import ArgumentError, did_you_mean, import_extra, is_real
 from dpnoise.core.safe_text import escape_text, shorten
+from dpnoise.statistics.engines import keys
 from dpnoise.statistics.engines.description import STANDARD_INPUT, Files
 from dpnoise.statistics.engines.runners import ArrowObject, FileColumns
 from dpnoise.statistics.plan import Key
@@ -29,6 +32,16 @@ _MAX_LIST_LENGTH: Final = 500  # The most characters of column names in an error
 # Messages that our SQL raises about JSON: a column that hive declares too, and an inexact id.
 HIVE_COLUMN_IN_ROW: Final = "declared by hive and in a row:"
 INEXACT_NUMBER: Final = "an id or a group that is not exact"
+# The message of our SQL about text that is a declared group in another spelling.
+OTHER_SPELLING: Final = "a declared group in another spelling"
+_EXACT_LIMIT: Final = 2**53  # Floats hold all whole numbers below it.
+# The types of columns, as SQL, that could hold the values of a text column.
+_OTHER_TYPES: Final = {
+    "DOUBLE": nw.Float64(),
+    "HUGEINT": nw.Int64(),
+    "BOOLEAN": nw.Boolean(),
+    "TIMESTAMP": nw.Datetime(),
+}
 # Text that means a missing number, in addition to empty text and NaN.
 _MISSING_WORDS: Final = (
     *("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL"),
@@ -119,6 +132,34 @@ def _as_group(text: str, kind: str, decimal: str, *, is_parsed: bool) -> str:
     return f"TRY(decode({text}))" if kind == "BLOB" else text
 
 
+def _check_spelling(text: str, declared: Sequence[Key]) -> str:
+    """Return the SQL of a group's text. It fails for another spelling of a key, such as 2.0 for 2.
+
+    In a column of numbers, this row would match. The type of the column may have been chosen by its
+    rows, so a row of one person could change which rows of all others match.
+    """
+    checks = []
+    for kind, dtype in _OTHER_TYPES.items():
+        values = {value for key in declared for value in keys.matching_values(key, dtype)}
+        if kind in {"DOUBLE", "HUGEINT"}:  # Larger floats may be rounded.
+            values = {
+                value
+                for value in values
+                if isinstance(value, float | int)
+                and (abs(value) < _EXACT_LIMIT) == (kind == "DOUBLE")
+            }
+        if values:
+            literals = ", ".join(f"CAST({quote_text(str(value))} AS {kind})" for value in values)
+            checks.append(f"list_contains([{literals}], TRY_CAST({text} AS {kind}))")
+    if not checks:
+        return text
+    texts = {quote_text(value) for key in declared for value in keys.matching_texts(key)}
+    return (
+        f"CASE WHEN list_contains([{', '.join(texts)}], {text}) THEN {text} "
+        f"WHEN {' OR '.join(checks)} THEN error({quote_text(OTHER_SPELLING)}) ELSE {text} END"
+    )
+
+
 @dataclass
 class RowSource:
     """An open source of rows. Subclasses read one format each."""
@@ -134,6 +175,7 @@ class RowSource:
     partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     has_header: ClassVar = False  # Whether names come from the first line, which may be data.
+    has_types: ClassVar = True  # Whether the program that wrote the rows chose their types.
     row_count: int | None = None  # None if the rows must be read to count them.
 
     def __post_init__(self) -> None:
@@ -206,14 +248,16 @@ class RowSource:
         parse_errors = dict(zip(texts, free, strict=False))
         numbers = {
             name
-            for name, keys in groups.items()
-            if self.holds_decimals(name) and all(is_real(key) for key in keys)
+            for name, declared in groups.items()
+            if self.holds_decimals(name) and all(is_real(key) for key in declared)
         }
         parsed = {name for name in groups if name in parse_errors or name in numbers}
         parts = {name: quote_name(name) for name in raw.columns}
-        for name in groups:
+        for name, declared in groups.items():
             is_parsed = name in numbers
             parts[name] = _as_group(quote_name(name), kinds[name], decimal, is_parsed=is_parsed)
+            if self.has_types and kinds[name] in {"VARCHAR", "BLOB"} and not is_parsed:
+                parts[name] = _check_spelling(parts[name], declared)
         for name in numeric:
             parts[name] = _as_number(quote_name(name), kinds[name], decimal)
         for name, flag in parse_errors.items():
