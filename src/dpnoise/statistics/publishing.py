@@ -28,7 +28,8 @@ from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
 from dpnoise.statistics.marginals import ADDS_UP, Adjustment, marginal_answer
 from dpnoise.statistics.plan import Answer, Key
 from dpnoise.statistics.report import quote_blanks
-from dpnoise.statistics.requests import Groups, Question, Request, key_for_json
+from dpnoise.statistics.request_fields import Groups, key_for_json
+from dpnoise.statistics.requests import Question, Request
 from dpnoise.statistics.results import BELOW_MARGIN, MARK, SMALL_TABLE, Release
 from dpnoise.statistics.shared_sums import AnyQuery, NoisySums
 

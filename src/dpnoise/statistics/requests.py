@@ -1,29 +1,17 @@
 """Requests: the statistics to publish and their budget. They are made before a row is read."""
 
-import datetime as dt
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import product
-from math import prod
 from typing import Any, Final
 
 from dpnoise.core.errors import (
     ArgumentError,
-    check_choice,
     explain_construction,
-    is_list,
-    reject,
-    reject_type,
-    unknown_name_error,
 )
 from dpnoise.core.safe_text import escape_text
-from dpnoise.core.strict_json import Data
 from dpnoise.release.calibration import quotient_down
 from dpnoise.statistics.bounds import (
     ADD_REMOVE,
-    NEIGHBOURS,
     REPLACE,
     ContributionBounds,
     RowChange,
@@ -33,17 +21,7 @@ from dpnoise.statistics.composition import PURE, Cost, Loss
 from dpnoise.statistics.discovery_threshold import threshold
 from dpnoise.statistics.engines import checking
 from dpnoise.statistics.expressions import (
-    NUMBER,
     Condition,
-    SourceColumn,
-    ValueNode,
-    check_kinds,
-    group_column,
-    kind_of,
-    parse_condition,
-    parse_value,
-    possible_values,
-    source_columns,
 )
 from dpnoise.statistics.group_discovery import (
     FROM_DISCOVERY,
@@ -53,43 +31,31 @@ from dpnoise.statistics.group_discovery import (
     PartitionSelection,
 )
 from dpnoise.statistics.marginals import (
-    ADDS_UP,
     Adjustment,
-    Hierarchy,
-    Level,
-    Marginal,
-    derived_groups,
-    from_coarse_to_fine,
-    hierarchy_axes,
-    level_of,
 )
-from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Key, PersonValue, Plan, Rows, Unit
-from dpnoise.statistics.queries import Count, Mean, Query, Sum, Variance, check_confidence
+from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, PersonValue, Plan, Rows, Unit
+from dpnoise.statistics.queries import Count, Mean, Query, Sum, Variance
 from dpnoise.statistics.questions import (
     GROUPS,
     MOST_GROUPS,
-    PERSON_LIMITS,
-    QUERIES,
     SELECTED,
     PlanKey,
     Question,
-    check_groups,
-    check_person_limits,
 )
+from dpnoise.statistics.request_checks import check_fields
+from dpnoise.statistics.request_fields import Groups, RequestFields, number_of_groups
 from dpnoise.statistics.results import WholeNoise
 from dpnoise.statistics.shared_sums import AnyQuery, share_sums
 
-__all__ = ["Discovery", "Question", "Request", "key_for_json"]
+__all__ = ["Discovery", "Question", "Request"]
 
 _MOST_CELLS: Final = 2**26  # The most cells in all groups: 512 MiB of counts.
 _MOST_SELECTIONS: Final = 100  # With more groups of one person, noise discovers smaller groups.
 
-Groups = Mapping[str, Sequence[Key]]  # The keys of each column, or the word "discover".
-
 
 @explain_construction
 @dataclass(frozen=True)
-class Request:
+class Request(RequestFields):
     """The statistics to publish from a data set, and their budget.
 
     A request is public: you make it before you look at the data. `publish` answers it in one pass
@@ -192,58 +158,8 @@ class Request:
     [6.0]
     """
 
-    epsilon: float | None
-    publish: Sequence[Question]
-    groups: Groups = field(default_factory=dict)
-    missing: str = "error"
-    confidence: float = 0.95
-    clamp: bool = True
-    intervals: bool = False
-    delimiter: str = ","
-    person: str | Sequence[str] | None = None
-    max_groups: int | None = None
-    max_rows: int | None = None
-    neighbours: str = ADD_REMOVE
-    without_id: str = "error"
-    delta: float = 0.0
-    rho: float | None = None
-    mechanism: str | None = None
-    text_columns: Sequence[str] = ()
-    max_total_rows: int | None = None
-    suppress: str | None = None
-    part: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    notes: Sequence[str] = ()
-    released_by: str | None = None
-    derived: Mapping[str, str] = field(default_factory=dict)
-    consistent: bool = False
-    hierarchy: Hierarchy = field(default_factory=dict)
-
     def __post_init__(self) -> None:
-        object.__setattr__(self, "publish", _check_questions(self.publish))
-        object.__setattr__(self, "derived", _check_derived(self.derived))
-        groups = {**self._derived_groups(), **check_groups(self.groups)}
-        object.__setattr__(self, "groups", _with_hierarchy(groups, self.hierarchy))
-        if not self.publish:
-            raise ArgumentError(f"publish must name at least one query, of {', '.join(QUERIES)}.")
-        check_confidence(self.confidence)
-        check_choice("missing", self.missing, checking.MISSING)
-        check_choice("neighbours", self.neighbours, NEIGHBOURS)
-        check_choice("without_id", self.without_id, checking.WITHOUT_ID)
-        _check_texts(self)
-        for name in ("clamp", "intervals", "consistent"):
-            if not isinstance(getattr(self, name), bool):
-                reject(name, getattr(self, name), "be true or false")
-        delimiter = self.delimiter
-        is_character = isinstance(delimiter, str) and len(delimiter) == 1
-        if not is_character or not delimiter.isascii() or delimiter in '"\r\n\0':
-            reject("delimiter", delimiter, "be one ASCII character, no quote or newline")
-        self.largest_margin  # noqa: B018 - raises for a rule of another form
-        _check_groups(self)
-        _check_person(self)
-        _check_text_columns(self)
-        _check_expressions(self)
-        _check_consistent(self)
+        check_fields(self)
         self.cost()  # Raises if the arguments of the budget contradict each other.
         placeholders = dict.fromkeys(self.discovered, ("",))  # One group for each such column.
         self.check_plans({**self.groups, **placeholders})
@@ -261,81 +177,6 @@ class Request:
         lines.append(f"protected: {self.privacy_unit}")
         return "\n".join(map(escape_text, lines))
 
-    @property
-    def discovered(self) -> tuple[str, ...]:
-        """The columns whose groups are discovered."""
-        return tuple(name for name in self.groups if name in self.grouped and self._is_open(name))
-
-    @property
-    def grouped(self) -> list[str]:
-        """The columns that questions group by, each once."""
-        return list(dict.fromkeys(column for question in self.publish for column in question.by))
-
-    @cached_property
-    def derived_values(self) -> dict[str, ValueNode]:
-        """The derived columns, parsed."""
-        return {name: parse_value(name, text) for name, text in self.derived.items()}
-
-    @cached_property
-    def conditions(self) -> dict[str | None, Condition | None]:
-        """The filters of the questions, parsed."""
-        texts = dict.fromkeys(question.where for question in self.publish)
-        return {
-            text: None if text is None else parse_condition(text, self.derived_values)
-            for text in texts
-        }
-
-    def _derived_groups(self) -> dict[str, Sequence[Key]]:
-        """Return all groups of the derived columns that questions group by, if they are known."""
-        values = {name: possible_values(value) for name, value in self.derived_values.items()}
-        return {name: known for name in self.grouped if (known := values.get(name)) is not None}
-
-    def _is_open(self, column: str) -> bool:
-        return isinstance(self.groups[column], str)
-
-    @cached_property
-    def families(self) -> dict[tuple[Any, ...], list[Question]]:
-        """The questions whose numbers are adjusted together, for each such statistic."""
-        families: dict[tuple[Any, ...], list[Question]] = {}
-        for question in self.publish if self.consistent else ():
-            for statistic in question.statistic_names:
-                if statistic in question.additive_statistics:
-                    families.setdefault(question.measure(statistic), []).append(question)
-        is_coarse = {column for column, level in self.levels.items() if level.depth}
-        return {
-            measure: questions
-            for measure, questions in families.items()
-            if len(questions) > 1 or is_coarse.intersection(questions[0].by)
-        }
-
-    @cached_property
-    def levels(self) -> dict[str, Level]:
-        """The level in the hierarchy of each column with declared groups."""
-        declared = (name for name in self.grouped if not self._is_open(name))
-        return {name: level_of(name, self.hierarchy, self.groups) for name in declared}
-
-    def is_adjusted(self, question: Question, statistic: str) -> bool:
-        """Return whether the numbers of a statistic are adjusted to add up with others."""
-        return question.measure(statistic) in self.families
-
-    def table_columns(self, question: Question, statistic: str) -> tuple[str, ...]:
-        """Return the columns of the table that numbers are sums of: those of a whole family.
-
-        They are the columns of the question if its numbers are not adjusted.
-        """
-        if not self.is_adjusted(question, statistic):
-            return tuple(question.by)
-        members = self.families[question.measure(statistic)]
-        columns = (self.levels[name].column for member in members for name in member.by)
-        return tuple(dict.fromkeys(columns))
-
-    def marginal(self, question: Question, statistic: str) -> Marginal:
-        """Return the sums of a table that the numbers of a statistic are."""
-        columns = self.table_columns(question, statistic)
-        shape = tuple(len(self.groups[name]) for name in columns) or (1,)
-        levels = (self.levels[name] for name in question.by)
-        return Marginal(shape, tuple((columns.index(level.column), level) for level in levels))
-
     def adjustments(self) -> list[tuple[list[int], Adjustment]]:
         """Return how numbers are adjusted, and which of the prepared queries they are from."""
         prepared = self.prepare()
@@ -352,14 +193,6 @@ class Request:
             adjustments.append((indices, adjustment))
         return adjustments
 
-    def limits_of(self, question: Question) -> tuple[int | None, ...]:
-        """Return the limits of a question, or else those of the request; as in PERSON_LIMITS."""
-        limits = tuple(
-            getattr(self if getattr(question, name) is None else question, name)
-            for name in PERSON_LIMITS
-        )
-        return limits if question.per_person is None else (limits[0], None, None)
-
     def _bounds_of_table(
         self, question: Question, statistic: str, groups: Groups
     ) -> ContributionBounds:
@@ -370,7 +203,7 @@ class Request:
         if total is not None:  # The question and the request may give one of them each.
             most, rows = min(most, total), min(rows, total)
         columns = self.table_columns(question, statistic)
-        bounds = self._contribution_bounds(_number_of_groups(columns, groups), most, rows)
+        bounds = self._contribution_bounds(number_of_groups(columns, groups), most, rows)
         return replace(bounds, total=total)
 
     def _bounds_of_question(
@@ -592,7 +425,7 @@ class Request:
                 continue  # The discovery answers it, or no group was discovered.
             asks = dict.fromkeys((*(plans[key].asks if key in plans else ()), query.ask))
             by = tuple(
-                Grouping(name, tuple(groups[name]), discovered=self._is_open(name))
+                Grouping(name, tuple(groups[name]), discovered=self.is_open(name))
                 for name in key.by
             )
             bounds = self._bounds_of_table(question, query.name, groups)
@@ -614,7 +447,7 @@ class Request:
         """
         asks: dict[tuple[Condition | None, tuple[str, ...]], dict[str | None, Ask]] = {}
         for question, query in self.prepare():
-            declared = tuple(name for name in question.by if not self._is_open(name))
+            declared = tuple(name for name in question.by if not self.is_open(name))
             column = getattr(query.ask, "column", None)
             asks.setdefault((self.conditions[question.where], declared), {})[column] = query.ask
         derived = tuple(self.derived_values.items())
@@ -643,87 +476,6 @@ class Request:
             contribution.total,
         )
 
-    def keys(self, question: Question, groups: Groups | None = None) -> list[tuple[Key, ...]]:
-        """Return the keys of a question's groups in order; one empty key if it does not group."""
-        groups = self.groups if groups is None else groups
-        return list(product(*(groups[column] for column in question.by)))
-
-    def columns(self) -> list[str]:
-        """Return the columns of numbers, each once."""
-        columns = (question.column for question in self.publish)
-        return list(dict.fromkeys(column for column in columns if column is not None))
-
-    def to_dict(self) -> Data:
-        """Return the request as plain data, for JSON."""
-        data = asdict(self)
-        data["groups"] = {
-            column: keys if isinstance(keys, str) else [key_for_json(key) for key in keys]
-            for column, keys in self.groups.items()
-        }
-        data["hierarchy"] = {
-            finer: {
-                column: {name: [key_for_json(key) for key in keys] for name, keys in parts.items()}
-                for column, parts in coarser.items()
-            }
-            for finer, coarser in self.hierarchy.items()
-        }
-        return data
-
-    @property
-    def privacy_unit(self) -> str:
-        """The privacy unit, in words."""
-        if self.person is None:
-            return "one row"
-        words = [f"one person ({', '.join(self.person)})"]
-        limits = [getattr(self, name) for name in PERSON_LIMITS]
-        if any(limits):
-            words[0] += _limit_words(limits, grouped=bool(self.grouped))
-        for question in self.publish:
-            if any(getattr(question, name) is not None for name in PERSON_LIMITS):
-                bounds = _limit_words(self.limits_of(question), grouped=bool(question.by))
-                words.append(f"{question}{bounds}")
-        return "; ".join(words)
-
-    @property
-    def neighbours_in_words(self) -> str:
-        """How neighbouring data sets differ, in words."""
-        who = "row" if self.person is None else "person"
-        how = "added or removed" if self.neighbours == ADD_REMOVE else "in another's place"
-        return f"one {who} {how}"
-
-    @property
-    def uncounted(self) -> str:
-        """What the margins do not count, in words."""
-        limited = (self, *self.publish)
-        bounds = [
-            name
-            for name in PERSON_LIMITS
-            if any(getattr(each, name) is not None for each in limited)
-        ]
-        return "clamping" + (f" and rows left out by {_join_words(bounds)}" if bounds else "")
-
-    @property
-    def adjusted_in_words(self) -> list[str]:
-        """What is adjusted to add up, and the rows that it covers: a sentence for each."""
-        sentences = []
-        for (statistic, column, *_), questions in self.families.items():
-            columns = " and ".join(self.table_columns(questions[0], statistic))
-            rows = f", of the rows in declared groups of {columns}" if columns else ""
-            sentences.append(
-                f"{ADDS_UP.capitalize()}: each {statistic} of {column or 'rows'}{rows}."
-            )
-        return sentences
-
-    @property
-    def largest_margin(self) -> float | None:
-        """The largest relative margin that is not suppressed; None without a rule."""
-        if self.suppress is None:
-            return None
-        rule = re.fullmatch(r"\s*margin\s*>\s*([0-9]*\.?[0-9]+)\s*", str(self.suppress))
-        if rule is None or not float(rule[1]):
-            reject("suppress", self.suppress, 'be a rule such as "margin > 0.3"')
-        return float(rule[1])
-
     @property
     def cost_in_words(self) -> str:
         """The total cost, in words."""
@@ -743,7 +495,7 @@ class Request:
                 continue
             ask = query.ask
             group_cells = checking.number_of_cells(ask) if isinstance(ask, Cells | Edges) else 1
-            cells += group_cells * (_number_of_groups(question.by, groups) or 0)
+            cells += group_cells * (number_of_groups(question.by, groups) or 0)
         if cells > _MOST_CELLS:
             raise ArgumentError(
                 f"All groups together must have at most 2^26 cells, got {cells:,}. Use fewer "
@@ -751,273 +503,3 @@ class Request:
             )
         for plan in self.plans(groups).values():
             checking.check_plan(plan)
-
-
-def _check_questions(questions: object) -> tuple[Question, ...]:
-    checked = tuple(questions) if is_list(questions) else ()
-    if not is_list(questions) or not all(isinstance(question, Question) for question in checked):
-        reject_type("publish", questions, 'be a list of questions, such as [Question(["count"])]')
-    return checked
-
-
-def _check_groups(request: Request) -> None:
-    for column in request.grouped:
-        if column not in request.groups:
-            raise ArgumentError(
-                f"The groups of {column!r} must be declared: "
-                f'groups={{"{column}": ["cork", "dublin"]}}.'
-            )
-    for column in request.discovered:
-        if column in request.columns():
-            raise ArgumentError(
-                f"The groups of {column!r} cannot be discovered where its values are published "
-                "too. Declare them, or publish another column."
-            )
-    for question in request.publish:
-        if GROUPS in question.statistic_names and question.by[0] not in request.discovered:
-            raise ArgumentError(
-                f"The groups of {question.by[0]!r} are declared. To publish which there are, "
-                f'discover them: groups={{"{question.by[0]}": "discover"}}.'
-            )
-    if request.discovered and any(question.error is not None for question in request.publish):
-        raise ArgumentError(
-            "A request for an error needs declared groups, because discovery costs a "
-            "part of the budget. Give weights instead."
-        )
-
-
-def _with_hierarchy(groups: Groups, hierarchy: Hierarchy) -> Groups:
-    """Return the groups of each column, with those of the coarser columns of a hierarchy."""
-    derived = derived_groups(hierarchy, groups)
-    for column, keys in derived.items():
-        if groups.get(column, keys) != keys:
-            raise ArgumentError(
-                f"The groups of {column!r} come from the hierarchy: leave them out of groups."
-            )
-    return {**groups, **derived}
-
-
-def _check_consistent(request: Request) -> None:
-    """Raise unless the questions of a consistent request can be made to add up."""
-    for question in request.publish:
-        _check_levels(request, question)
-    if not request.consistent:
-        return
-    if request.discovered or any(question.error is not None for question in request.publish):
-        raise ArgumentError(
-            "A consistent request needs declared groups, and a budget in place of errors: groups "
-            "are not discovered, and margins change when numbers are adjusted."
-        )
-    if not request.families:
-        raise ArgumentError(
-            "Nothing adds up: a consistent request needs the counts, or the sums of a column with "
-            "the same bounds, of several groupings."
-        )
-    for (statistic, *_), questions in request.families.items():
-        marginals = [request.marginal(question, statistic) for question in questions]
-        if len(hierarchy_axes(marginals)) > 1:
-            raise ArgumentError(
-                f"The {statistic}s that add up must use one hierarchy. Ask for others in another "
-                "request."
-            )
-        is_clamped = request.clamp and (statistic == "count" or (questions[0].lower or 0.0) >= 0)
-        if is_clamped and from_coarse_to_fine(marginals) is None:
-            raise ArgumentError(
-                f"The {statistic}s of groupings that overlap add up only if some may be negative: "
-                "set clamp to false. Or let each grouping refine another: by city, and by city "
-                "and sex."
-            )
-
-
-def _check_levels(request: Request, question: Question) -> None:
-    """Raise unless a question uses coarser columns as it may."""
-    levels = [request.levels[name] for name in question.by if name in request.levels]
-    is_additive = len(question.additive_statistics) == len(question.statistics)
-    if any(level.depth for level in levels) and not (request.consistent and is_additive):
-        raise ArgumentError(
-            "Only the counts and sums of a consistent request can be grouped by a coarser column "
-            f"of a hierarchy, got by={list(question.by)}."
-        )
-    if len({level.column for level in levels}) < len(levels):
-        raise ArgumentError(f"by must name one level of a hierarchy, got {list(question.by)}.")
-
-
-def _check_derived(derived: object) -> dict[str, str]:
-    if not isinstance(derived, Mapping) or not all(isinstance(name, str) for name in derived):
-        rule = 'map names to expressions, such as {"month": "month(admitted)"}'
-        reject_type("derived", derived, rule)
-    return dict(derived)
-
-
-def _check_expressions(request: Request) -> None:
-    """Raise unless expressions and questions use every column in one way."""
-    used = [column for value in request.derived_values.values() for column in source_columns(value)]
-    for where in request.conditions.values():
-        used += [] if where is None else source_columns(where)
-    names = {column.name for column in used}
-    for name, value in request.derived_values.items():
-        _check_derived_column(request, name, value)
-        if name in names:
-            raise ArgumentError(
-                f"Column {name!r} is derived. Derive columns from those of the data."
-            )
-    if request.person is not None:
-        checking.check_persons(request.person, (), (), list(names))
-    used += [SourceColumn(name, NUMBER) for name in request.columns() if name in names]
-    for name in names.intersection(request.grouped):
-        used.append(
-            group_column(name, [""] if name in request.discovered else request.groups[name])
-        )
-    check_kinds(used)
-
-
-def _check_derived_column(request: Request, name: str, value: ValueNode) -> None:
-    if name in {*(request.person or ()), *request.discovered}:
-        raise ArgumentError(
-            f"Column {name!r} is derived. It cannot identify a person, and its groups must be "
-            "declared."
-        )
-    if name in request.columns() and kind_of(value) != NUMBER:
-        raise ArgumentError(f"Column {name!r} is derived text. Group by it, or count rows.")
-    known = possible_values(value)
-    if known is not None and name in request.grouped:
-        for key in request.groups[name]:
-            if key not in known:
-                rule = f"have only values of {name!r}: {', '.join(map(str, known))}"
-                reject("groups", key, rule)
-
-
-def _check_text_columns(request: Request) -> None:
-    columns = request.text_columns
-    if not _are_names(columns):
-        reject("text_columns", columns, "be a list of names")
-    object.__setattr__(request, "text_columns", tuple(columns))
-    for name in columns:
-        if name not in {*(request.person or ()), *request.discovered}:
-            raise ArgumentError(
-                f"Nothing uses text_columns={name!r}: it must be a column of person, or one "
-                "whose groups are discovered."
-            )
-
-
-def _check_texts(request: Request) -> None:
-    """Raise unless what is only shown to readers is text."""
-    for name in ("part", "released_by"):
-        if not isinstance(getattr(request, name), str | None):
-            reject_type(name, getattr(request, name), "be text")
-    labels, known = request.labels, {"rows", *request.columns(), *request.grouped}
-    if not isinstance(labels, Mapping) or not _are_names([*labels, *labels.values()]):
-        reject_type("labels", labels, 'map columns to texts, such as {"rows": "stays"}')
-    for name in labels:
-        if name not in known:
-            raise unknown_name_error("column", name, sorted(known))
-    if not _are_names(request.notes):
-        reject_type("notes", request.notes, "be a list of texts")
-    object.__setattr__(request, "notes", tuple(request.notes))
-
-
-def _are_names(names: object) -> bool:
-    return is_list(names) and all(isinstance(name, str) for name in names)
-
-
-def _check_person(request: Request) -> None:
-    if request.person is None:
-        for limited, name in product((request, *request.publish), PERSON_LIMITS):
-            if getattr(limited, name) is not None:
-                raise ArgumentError(f'{name} needs person: person="patient_id".')
-        if request.without_id != "error" or any(
-            question.per_person for question in request.publish
-        ):
-            raise ArgumentError(
-                "person is missing: the column that identifies a person, such as "
-                'person="patient_id".'
-            )
-        return
-    columns = (request.person,) if isinstance(request.person, str) else request.person
-    if not _are_names(columns):
-        reject("person", columns, "be a name or a list of names")
-    object.__setattr__(request, "person", tuple(columns))
-    checking.check_persons(tuple(columns), request.grouped, request.columns())
-    check_person_limits(request)
-    for name in PERSON_LIMITS[1:]:
-        if getattr(request, name) is not None and not any(map(_counts_rows, request.publish)):
-            raise ArgumentError(
-                f"Nothing uses {name}: all questions take a person's own sum or mean, which is of "
-                "all their rows, or publish only groups."
-            )
-    for question in request.publish:
-        _check_limits(question, request)
-        _check_max_groups(question, [question], request)
-    _check_max_groups(request, request.publish, request)
-
-
-def _check_limits(question: Question, request: Request) -> None:
-    """Raise unless what one person contributes to a question is bounded."""
-    max_groups, max_rows, total = request.limits_of(question)
-    if _counts_rows(question) and max_rows is None and total is None:
-        raise ArgumentError(
-            "max_rows is missing: how many rows of one person count in a group, such as "
-            "max_rows=3. Or bound their rows in all groups together: max_total_rows=6."
-        )
-    if question.by and max_groups is None and total is None:
-        raise ArgumentError(
-            "max_groups is missing: in how many groups one person counts, such as max_groups=2."
-        )
-
-
-def _check_max_groups(
-    limited: Request | Question, questions: Sequence[Question], request: Request
-) -> None:
-    """Raise if `max_groups` is more than the number of groups of all these questions."""
-    numbers = [
-        _number_of_groups(request.table_columns(question, statistic), request.groups)
-        for question in questions
-        for statistic in question.statistic_names
-    ]
-    if limited.max_groups is None or None in numbers:
-        return
-    most = max(number for number in numbers if number is not None)
-    if limited.max_groups > most:
-        reject("max_groups", limited.max_groups, f"be at most {most}, the number of groups")
-
-
-def _number_of_groups(by: Sequence[str], groups: Groups) -> int | None:
-    """Return the number of groups of all columns together, or None if it is not known yet."""
-    if any(isinstance(groups[column], str) for column in by):
-        return None
-    return prod(len(groups[column]) for column in by)
-
-
-def _counts_rows(question: Question) -> bool:
-    """Return whether the rows of a person count, and not only the person."""
-    return question.per_person is None and GROUPS not in question.statistic_names
-
-
-def _limit_words(limits: Sequence[int | None], *, grouped: bool) -> str:
-    """Return limits in words, after a comma; nothing if there are none."""
-    max_groups, max_rows, total = limits
-    if not grouped:
-        rows = [limit for limit in (max_rows, total) if limit is not None]
-        return f", at most {_count_words(min(rows), 'row')}" if rows else ""
-    words = []
-    if max_groups is not None:
-        words.append(_count_words(max_groups, "group"))
-    if max_rows is not None:
-        words.append(f"{_count_words(max_rows, 'row')} in each{'' if words else ' group'}")
-    if total is not None:
-        words.append(f"{_count_words(total, 'row')} in all groups")
-    return f", at most {_join_words(words)}" if words else ""
-
-
-def _join_words(words: Sequence[str]) -> str:
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-def _count_words(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'s' if number > 1 else ''}"
-
-
-def key_for_json(key: Key) -> Key:
-    """Return a key for JSON: dates become text."""
-    return key.isoformat() if isinstance(key, dt.date) else key
