@@ -169,7 +169,7 @@ class Discovery(LossMixin):
         return (
             f"The counts by {self.column} discovered its groups: only those of {self.threshold:,} "
             "or more are shown, so counts near that are too large on average. "
-            "Margins hold for groups that have so many."
+            "Margins hold for groups of at least that size."
         )
 
     def discover(
