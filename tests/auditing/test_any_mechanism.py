@@ -21,6 +21,7 @@ import dpnoise
 from dpnoise.auditing import any_mechanism
 from dpnoise.auditing.attacks import certified_bounds
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
+from dpnoise.auditing.counting import check_independent
 from dpnoise.auditing.learned.expected_bounds import Proposal, Score, describe_ranges
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.outputs import Encoder, OutputSource
@@ -645,6 +646,53 @@ def test_what_is_new_when_an_encoder_is_closed_has_one_code() -> None:
     assert new[3].tolist() == known[0].tolist()
     assert encoder.text(new[0, 1]) is None
     assert encoder.text(known[1, 1]) == "'b'"
+
+
+def text_of(number: float) -> str:
+    """Return the text of a number, which hardly any other has."""
+    return f"{number:.6f}"
+
+
+DISTINCT: dict[str, Callable[[float, float], Any]] = {
+    "texts": lambda x, _: text_of(x),
+    "bytes": lambda x, _: text_of(x).encode(),
+    "tuples": lambda x, y: (text_of(x), y),
+    "nested lists": lambda x, y: [text_of(x), [y, [text_of(y)]]],
+    "dicts": lambda x, y: {f"k{x:.1f}": text_of(y)},
+    "sets": lambda x, y: {text_of(x), text_of(y)},
+    "lengths": lambda x, y: [text_of(x)] * int(4 * y),
+    "mixed": lambda x, y: None if y > 0.9 else x if y > 0.5 else text_of(x),
+}
+
+
+@pytest.mark.parametrize("kind", DISTINCT)
+def test_independent_outputs_of_any_kind_are_refused_no_more_often_than_the_error_says(
+    kind: str,
+) -> None:
+    """Codes follow the order in which texts were first seen, so later ones are larger."""
+
+    def outputs(_: object, n: int) -> list[Any]:
+        return [DISTINCT[kind](x, y) for x, y in rng.random((n, 2)).tolist()]
+
+    def are_refused() -> bool:
+        source = OutputSource(outputs, 60.0, one_by_one=False)
+        source.prepare([0])
+        before, after = (source.encoder.scatter(source.rows(0, 1_000)) for _ in range(2))
+        try:
+            check_independent(kind, before, after, error=0.3)
+        except TargetError:
+            return True
+        return False
+
+    check_rate(are_refused, 20, 0.3)
+
+
+def test_an_audit_takes_texts_that_are_all_distinct() -> None:
+    report = audit_bits(
+        lambda bit, n: [text_of(x) for x in bit + rng.laplace(scale=2.0, size=n)], budget=8_000,
+        confidence=CERTAIN,
+    )  # fmt: skip
+    assert not report.broken
 
 
 @pytest.mark.parametrize("dtype", ["<f8", ">f8", "<f4", "f2"])
