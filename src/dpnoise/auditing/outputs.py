@@ -122,7 +122,7 @@ class OutputSource:
 def _from_command(time_limit: float, command: list[str], data: object, n: int) -> list[object]:
     """Run a command that reads one line of JSON and writes n."""
     try:
-        line = strict_json.dumps({"data": _to_json_types(data), "n": n}).replace("\n", "") + "\n"
+        line = strict_json.dumps({"data": to_json_types(data), "n": n}).replace("\n", "") + "\n"
     except TypeError:
         message = f"A program reads data sets as JSON, which has no {type(data).__name__}."
         raise ArgumentTypeError(message) from None
@@ -134,19 +134,19 @@ def _from_command(time_limit: float, command: list[str], data: object, n: int) -
         raise TargetError(f"{call} wrote a line that is not JSON.") from None
 
 
-def _to_json_types(data: Data) -> object:
+def to_json_types(data: Data) -> Data:
     """Return a data set in types that JSON has; a frame becomes a list of its rows."""
     if hasattr(data, "iloc") and hasattr(data, "columns"):
         if not data.columns.is_unique:
             raise ArgumentError("The columns of a frame must have different names, for JSON.")
-        return _to_json_types(data.to_dict("records"))
+        return to_json_types(data.to_dict("records"))
     for as_list in ("to_dicts", "to_pylist", "to_list", "tolist"):  # Polars, Arrow, pandas, NumPy.
         if hasattr(data, as_list):
             return getattr(data, as_list)()
     if isinstance(data, dict):
-        return {key: _to_json_types(part) for key, part in data.items()}
+        return {key: to_json_types(part) for key, part in data.items()}
     if isinstance(data, list | tuple):
-        return [_to_json_types(part) for part in data]
+        return [to_json_types(part) for part in data]
     return data
 
 
