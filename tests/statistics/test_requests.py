@@ -123,6 +123,18 @@ def test_another_spelling_of_a_group_is_refused_where_a_writer_chose_the_type(
     assert counts(text("name,x", *(f"{name},1" for name in names)), "name", [key]) == [1]
 
 
+@pytest.mark.parametrize("value", ["7", "7.0", "true"])
+def test_json_compares_only_strings_as_text(value: str) -> None:
+    """If one row has text, pandas writes the strings 7.0 and True in place of these."""
+    path = Path("t.jsonl")
+    request = Request(SURE, [Question(["count"], where="code != '8'")])
+    path.write_text('{"code": "7"}\n{"code": null}\n{}\n{"code": "8"}\n')
+    assert publishing.publish(path, request).rows()[0]["value"] == 1
+    path.write_text(f'{{"code": "7"}}\n{{"code": {value}}}\n')
+    with pytest.raises(ArgumentError, match="compared as text"):
+        publishing.publish(path, request)
+
+
 def test_large_codes_that_round_to_one_float_are_different_groups() -> None:
     path = parquet(name=[str(2**53), str(2**53 + 1), "x"])
     assert counts(path, "name", [2**53 + 1]) == [1]

@@ -48,6 +48,8 @@ _FAILURES: Final = {
     "utf-8": "is not text in the declared encoding",
     "encoded": "is not text in the declared encoding",
     INEXACT_NUMBER: "has an id or a group that is neither text nor a whole number below 2^53",
+    sources.NOT_TEXT: "has a number or a truth value that is compared as text. Compare it as a "
+    "number, as in code == 7, or write it as a string",
     sources.OTHER_SPELLING: "has a column of text in which a declared group is also written in "
     "another way, such as 05 or 5.0 for 5. Write each group in one way, or declare both as text",
     "expected object": "has a line that is not a JSON object",
@@ -133,6 +135,7 @@ def _columns_of(
     numeric, dates, texts = (
         [column.name for column in sources if column.kind == kind] for kind in (NUMBER, DATE, TEXT)
     )
+    source.compared_texts = frozenset(texts)
     groups: dict[str, Sequence[Key]] = dict.fromkeys(texts, ("",))  # Their keys are text.
     for plan in plans:
         groups |= {

@@ -32,6 +32,8 @@ _MAX_LIST_LENGTH: Final = 500  # The most characters of column names in an error
 # Messages that our SQL raises about JSON: a column that hive declares too, and an inexact id.
 HIVE_COLUMN_IN_ROW: Final = "declared by hive and in a row:"
 INEXACT_NUMBER: Final = "an id or a group that is not exact"
+# A number or a truth value of JSON that an expression compares as text.
+NOT_TEXT: Final = "compared as text and not a string"
 # The message of our SQL about text that is a declared group in another spelling.
 OTHER_SPELLING: Final = "a declared group in another spelling"
 _EXACT_LIMIT: Final = 2**53  # Floats hold all whole numbers below it.
@@ -181,6 +183,7 @@ class RowSource:
     def __post_init__(self) -> None:
         self._hive = list(self.files.hive)
         self.ids, self.discovered = frozenset[str](), frozenset[str]()
+        self.compared_texts = frozenset[str]()  # Columns that expressions compare as text.
         self.stream_fault: str | None = None  # The error that ended a stream early.
         # Whether the rows can be read again, in the same order.
         self.is_repeatable = STANDARD_INPUT not in self.paths
@@ -378,9 +381,15 @@ class JsonLines(RowSource):
     def _text(self, name: str) -> str:
         """Return the SQL of the text of a value. 7.0 and 7 are one number and have the same text.
 
-        An id must not be a list, an object, or a number that the writer may have rounded.
+        An id must not be a list, an object, or a number that the writer may have rounded. What is
+        compared as text must be a string: if the writer made strings of all numbers because of one
+        row, 7.0 would become another text.
         """
         value = quote_name(name)
+        if name in self.compared_texts:
+            error = f"error({quote_text(NOT_TEXT)})"
+            is_text = f"json_type({value}) = 'VARCHAR' OR {value} IS NULL"
+            return f"CASE WHEN {is_text} THEN {value}->>'$' ELSE {error} END"
         number, text = f"TRY_CAST({value} AS DOUBLE)", f"{value}->>'$'"
         is_whole = f"{number} = floor({number}) AND abs({number}) < {2**53}"
         is_exact = name in self.ids | self.discovered
