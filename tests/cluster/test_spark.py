@@ -252,7 +252,7 @@ def test_spark_bounds_persons_as_they_are_declared(spark: Any) -> None:
         counts = tally_of_one_part.answers[0]
         assert sorted(counts.tolist())[-groups:] == [min(most, count // 5)] * groups  # type: ignore[union-attr]
         assert int(counts.sum()) == groups * min(most, count // 5)  # type: ignore[union-attr]
-    group_counts = count_persons_by_group(rows, "city", Unit(("who",), 2, 1))
+    group_counts = count_persons_by_group(rows, ["city"], Unit(("who",), 2, 1))
     assert group_counts.persons.tolist() == [1, 1]
 
 
@@ -274,10 +274,10 @@ def test_per_person_values_equal_those_of_other_engines(spark: Any, kind: str) -
 def test_a_collation_makes_no_two_groups_one(spark: Any, unit: Unit | None) -> None:
     city = "collate(if(id = 0, 'CORK', 'cork'), 'UTF8_LCASE') AS city"
     frame = spark.range(3).selectExpr("id AS who", city)
-    group_counts = count_persons_by_group(frame, "city", unit)
+    group_counts = count_persons_by_group(frame, ["city"], unit)
     assert dict(zip(group_counts.keys, group_counts.persons.tolist(), strict=True)) == {
-        "CORK": 1,
-        "cork": 2,
+        ("CORK",): 1,
+        ("cork",): 2,
     }
     plan = Plan((Rows(),), (Grouping("city", ("cork",)),), unit=unit)
     for answer in (tally(frame, plan), tally_all(frame, [plan, Plan((Rows(),), unit=unit)])[0]):

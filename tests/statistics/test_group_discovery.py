@@ -471,7 +471,7 @@ def test_a_person_moves_published_counts_by_no_more_than_the_sensitivity(
     ]
     laplace, gaussian, selection = (cast("Any", each.discoveries()[0]) for each in requests)
     counts = [
-        engines.count_persons_by_group(table(each, ids), "city", laplace.unit, text=["city"])
+        engines.count_persons_by_group(table(each, ids), ["city"], laplace.unit, text=["city"])
         for each in (rows, other)
     ]
     first, second = (dict(zip(each.keys, each.persons.tolist(), strict=True)) for each in counts)

@@ -403,10 +403,11 @@ def test_persons_are_counted_once_in_each_of_their_groups() -> None:
     )
     request = person_request(groups={"city": "discover"}, delta=1e-6)
     (discovery,) = request.discoveries()
-    counts = count_persons_by_group(frame, "city", discovery.unit)
-    assert dict(zip(counts.keys, counts.persons.tolist(), strict=True)) == {"a": 4, "b": 1}
-    counts = count_persons_by_group(frame, "day", discovery.unit)
-    assert dict(zip(counts.keys, counts.persons.tolist(), strict=True)) == {"1": 2, "2": 1, "0": 2}
+    counts = count_persons_by_group(frame, ["city"], discovery.unit)
+    assert dict(zip(counts.keys, counts.persons.tolist(), strict=True)) == {("a",): 4, ("b",): 1}
+    counts = count_persons_by_group(frame, ["day"], discovery.unit)
+    numbers = dict(zip(counts.keys, counts.persons.tolist(), strict=True))
+    assert numbers == {("1",): 2, ("2",): 1, ("0",): 2}
 
 
 def test_groups_of_many_persons_appear_and_those_of_few_do_not() -> None:
@@ -525,16 +526,16 @@ def test_groups_of_one_person_alone_appear_as_seldom_as_delta_says(mechanism: st
     discovery: Any = request.discoveries()[0]
     crowd = pl.DataFrame({"who": list(range(40)), "city": ["cork"] * 40})
     extra = pl.DataFrame({"who": [-1] * 3_000, "city": ["new", "newer", "newest"] * 1_000})
-    without_person = count_persons_by_group(crowd, "city", discovery.unit)
-    with_person = count_persons_by_group(pl.concat([crowd, extra]), "city", discovery.unit)
-    assert without_person.keys == ["cork"]
+    without_person = count_persons_by_group(crowd, ["city"], discovery.unit)
+    with_person = count_persons_by_group(pl.concat([crowd, extra]), ["city"], discovery.unit)
+    assert without_person.keys == [("cork",)]
     assert sorted(with_person.persons.tolist()) == [1, 1, 40]  # Two of the three groups count.
 
     def count_runs(counts: PersonCounts, threshold: int, rounds: int = rounds) -> int:
         changed = replace(discovery, threshold=threshold)
         rng = dpnoise.Generator()
         runs = (changed.discover(counts.keys, counts.persons, rng) for _ in range(rounds))
-        return sum(any(key != "cork" for key in groups) for groups in runs)
+        return sum(any(key != ("cork",) for key in groups) for groups in runs)
 
     assert count_runs(without_person, 1, rounds // 20) == 0  # Nothing is there to appear.
     delta = request.prices.aside

@@ -423,7 +423,7 @@ def check_neighbours(
 
 def count_persons(source: Any, max_groups: int) -> dict[str, int]:
     """Return the number of persons in each city, as counted by discovery."""
-    counts = count_persons_by_group(source, "city", Unit(("who",), max_groups, without_id="own"))
+    counts = count_persons_by_group(source, ["city"], Unit(("who",), max_groups, without_id="own"))
     return dict(zip(counts.keys, counts.persons.tolist(), strict=True))
 
 

@@ -35,10 +35,10 @@ def check_plan(plan: Plan) -> None:
             _check_edges(ask)
         else:
             _check_bounds(ask)
-    for grouping in plan.by:
-        if not grouping.keys:
-            raise ArgumentError(f"There must be at least one group of column {grouping.column!r}.")
-    columns = [grouping.column for grouping in plan.by]
+    for each in (part for grouping in plan.by for part in grouping.groupings):
+        if not each.keys:
+            raise ArgumentError(f"There must be at least one group of column {each.column!r}.")
+    columns = plan.grouped
     if len(set(columns)) < len(columns):
         raise ArgumentError("A column must not be grouped by twice.")
     check_kinds(plan.sources)

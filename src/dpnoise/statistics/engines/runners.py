@@ -61,6 +61,7 @@ class PlanColumns:
 ArrowObject = Any  # An object of pyarrow, which publishes no types.
 NativeRows = Any  # A relation of DuckDB or a frame of Spark.
 Columns = dict[str, Array]  # The columns of a result. Keys and large sums are Python objects.
+Values = Sequence[tuple[Key, ...]]  # The keys of groups, one for each column.
 # None has the sums of a plan, each code the counts of its cells.
 Tables = dict[str | None, Columns]
 
@@ -83,12 +84,21 @@ class Runner:
         """
         return frame
 
-    def limit_groups(self, frame: Frame, key: str, values: list[Key], *, masked: bool) -> Frame:
-        """Keep the rows whose key is in `values`. If masked, set other keys to null instead."""
-        is_declared = nw.col(key).is_in(values)
+    def limit_groups(
+        self, frame: Frame, keys: list[str], values: Values, *, masked: bool
+    ) -> Frame:
+        """Keep the rows whose keys are in `values`. If masked, set other keys to null instead."""
+        polars, native = nw.get_native_namespace(frame), frame.lazy().to_native()
+        if len(keys) == 1:
+            is_declared = polars.col(keys).is_in([value for (value,) in values])
+        else:
+            types = {name: native.collect_schema()[name] for name in keys}
+            combinations = polars.DataFrame(values, types, orient="row").to_struct()
+            is_declared = polars.struct(keys).is_in(combinations.implode())
         if masked:
-            return frame.with_columns(**{key: nw.when(is_declared).then(nw.col(key))})
-        return frame.filter(is_declared)
+            masked_keys = [polars.when(is_declared).then(name).alias(name) for name in keys]
+            return as_narwhals(native.with_columns(*masked_keys))
+        return as_narwhals(native.filter(is_declared))
 
     def run(self, frame: Frame, plans: Sequence[PlanColumns]) -> list[Tables]:
         """Compute the sums of each plan. Polars streams, and runs common steps once."""
@@ -200,15 +210,25 @@ class _DuckDB(_Sql):
         )
         return as_narwhals(relation.project(", ".join(plain)))
 
-    def limit_groups(self, frame: Frame, key: str, values: list[Key], *, masked: bool) -> Frame:
+    def limit_groups(
+        self, frame: Frame, keys: list[str], values: Values, *, masked: bool
+    ) -> Frame:
         """Limit groups by an IN, which DuckDB hashes: narwhals would search a list per row."""
         duckdb, native = import_module("duckdb"), frame.to_native()
-        column = duckdb.ColumnExpression(key)
-        is_declared = column.isin(*map(duckdb.ConstantExpression, values))
+        columns = list(map(duckdb.ColumnExpression, keys))
+
+        def as_row(*parts: Any) -> Any:
+            return parts[0] if len(parts) == 1 else duckdb.FunctionExpression("row", *parts)
+
+        constants = (as_row(*map(duckdb.ConstantExpression, each)) for each in values)
+        is_declared = as_row(*columns).isin(*constants)
         if not masked:
             return as_narwhals(native.filter(is_declared))
-        masked_key = duckdb.CaseExpression(is_declared, column).alias(key)
-        return as_narwhals(native.select(duckdb.StarExpression(exclude=[key]), masked_key))
+        masked_keys = [
+            duckdb.CaseExpression(is_declared, column).alias(name)
+            for name, column in zip(keys, columns, strict=True)
+        ]
+        return as_narwhals(native.select(duckdb.StarExpression(exclude=keys), *masked_keys))
 
     def aggregate(self, rows: "DuckDBPyRelation", columns: str, by: str) -> Mapping[str, list[Any]]:
         result = rows.aggregate(columns, by)
@@ -249,12 +269,22 @@ class _Spark(_Sql):
         texts = [name for name, dtype in frame.collect_schema().items() if dtype == nw.String]
         return frame.with_columns(nw.col(*texts).cast(nw.String)) if texts else frame
 
-    def limit_groups(self, frame: Frame, key: str, values: list[Key], *, masked: bool) -> Frame:
-        native, when = frame.to_native(), import_module("pyspark.sql.functions").when
-        is_declared = native[key].isin(*_spark_literals(values))
+    def limit_groups(
+        self, frame: Frame, keys: list[str], values: Values, *, masked: bool
+    ) -> Frame:
+        native, functions = frame.to_native(), import_module("pyspark.sql.functions")
+
+        def as_row(parts: Sequence["Column"]) -> "Column":
+            named = (part.alias(name) for name, part in zip(keys, parts, strict=True))
+            return parts[0] if len(parts) == 1 else functions.struct(*named)
+
+        is_declared = as_row([native[name] for name in keys]).isin(
+            *(as_row(_spark_literals(each)) for each in values)
+        )
         if not masked:
             return as_narwhals(native.where(is_declared))
-        return as_narwhals(native.withColumn(key, when(is_declared, native[key])))
+        masked_keys = {name: functions.when(is_declared, native[name]) for name in keys}
+        return as_narwhals(native.withColumns(masked_keys))
 
     def aggregate(self, rows: "SparkFrame", columns: str, by: str) -> Mapping[str, list[Any]]:
         query = f"SELECT {columns} FROM {{rows}}" + (f" GROUP BY {by}" if by else "")
@@ -262,7 +292,7 @@ class _Spark(_Sql):
         return result.to_dict(as_series=False)
 
 
-def _spark_literals(values: list[Key]) -> list["Column"]:
+def _spark_literals(values: Sequence[Key]) -> list["Column"]:
     """Return keys as literals of Spark. Dates are cast from text: those before 1000 fail."""
     lit = import_module("pyspark.sql.functions").lit
 
