@@ -8,7 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from dpnoise.statistics.plan import Cells, Edges, Plan, Rows, SumAnswer, Sums, Tally
+from dpnoise.statistics.plan import (
+    Cells,
+    Combinations,
+    Edges,
+    Grouping,
+    Plan,
+    Rows,
+    SumAnswer,
+    Sums,
+    Tally,
+)
 
 Columns = Mapping[str, Sequence[Any]]
 
@@ -57,11 +67,9 @@ def tally(columns: Columns, plan: Plan) -> Tally:
         [
             row
             for row in range(size)
-            if all(has_key(columns, grouping, row, key) for grouping, key in chosen)
+            if all(has_key(columns, name, row, key) for keys in chosen for name, key in keys)
         ]
-        for chosen in product(
-            *([(grouping.column, key) for key in grouping.keys] for grouping in plan.by)
-        )
+        for chosen in product(*map(named_keys, plan.by))
     ]
     shape = tuple(len(grouping.keys) for grouping in plan.by)
     answers: list[Any] = []
@@ -77,6 +85,13 @@ def tally(columns: Columns, plan: Plan) -> Tally:
             cells = () if isinstance(ask, Rows) else (len(answers_by_group[0]),)
             answers.append(np.array(answers_by_group, dtype=np.int64).reshape((*shape, *cells)))
     return Tally(tuple(answers))
+
+
+def named_keys(grouping: Grouping | Combinations) -> list[list[tuple[str, Any]]]:
+    """Return the key of each group, with the name of its column, for each column."""
+    if isinstance(grouping, Grouping):
+        return [[(grouping.column, key)] for key in grouping.keys]
+    return [list(zip(grouping.columns, key, strict=True)) for key in grouping.keys]
 
 
 def has_key(columns: Columns, name: str, row: int, key: Any) -> bool:

@@ -236,8 +236,8 @@ def test_a_number_of_json_is_one_person_and_one_group_however_it_is_written(tmp_
     by = (Grouping("city", ("1",)),)
     (counts,) = tally(Files(path), Plan((Rows(),), by, unit=Unit(("who",)))).answers
     assert np.asarray(counts).tolist() == [1]
-    counts = count_persons_by_group(Files(path), ["city"], None)
-    assert counts == PersonCounts([("1",)], np.array([3]))
+    persons = count_persons_by_group(Files(path), ["city"], None)
+    assert persons == PersonCounts([("1",)], np.array([3]))
 
 
 @pytest.mark.parametrize("cell", ["0.5", "9007199254740993.0", "1e300", "[7]", '{"id": 7}'])

@@ -154,7 +154,9 @@ def test_other_text_needs_no_declaration(engine: str) -> None:
     frame = FRAMES[engine]({"who": PLAIN, "city": ["a"] * len(PLAIN)})
     (counts,) = tally(frame, BY_CITY).answers
     assert np.asarray(counts).tolist() == [len(PLAIN), 0]
-    assert sorted(count_persons_by_group(frame, ["who"], None).keys) == [(text,) for text in sorted(PLAIN)]
+    assert sorted(count_persons_by_group(frame, ["who"], None).keys) == [
+        (text,) for text in sorted(PLAIN)
+    ]
 
 
 @pytest.mark.parametrize("engine", FRAMES)

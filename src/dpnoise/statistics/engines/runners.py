@@ -84,9 +84,7 @@ class Runner:
         """
         return frame
 
-    def limit_groups(
-        self, frame: Frame, keys: list[str], values: Values, *, masked: bool
-    ) -> Frame:
+    def limit_groups(self, frame: Frame, keys: list[str], values: Values, *, masked: bool) -> Frame:
         """Keep the rows whose keys are in `values`. If masked, set other keys to null instead."""
         polars, native = nw.get_native_namespace(frame), frame.lazy().to_native()
         if len(keys) == 1:
@@ -210,9 +208,7 @@ class _DuckDB(_Sql):
         )
         return as_narwhals(relation.project(", ".join(plain)))
 
-    def limit_groups(
-        self, frame: Frame, keys: list[str], values: Values, *, masked: bool
-    ) -> Frame:
+    def limit_groups(self, frame: Frame, keys: list[str], values: Values, *, masked: bool) -> Frame:
         """Limit groups by an IN, which DuckDB hashes: narwhals would search a list per row."""
         duckdb, native = import_module("duckdb"), frame.to_native()
         columns = list(map(duckdb.ColumnExpression, keys))
@@ -269,9 +265,7 @@ class _Spark(_Sql):
         texts = [name for name, dtype in frame.collect_schema().items() if dtype == nw.String]
         return frame.with_columns(nw.col(*texts).cast(nw.String)) if texts else frame
 
-    def limit_groups(
-        self, frame: Frame, keys: list[str], values: Values, *, masked: bool
-    ) -> Frame:
+    def limit_groups(self, frame: Frame, keys: list[str], values: Values, *, masked: bool) -> Frame:
         native, functions = frame.to_native(), import_module("pyspark.sql.functions")
 
         def as_row(parts: Sequence["Column"]) -> "Column":
