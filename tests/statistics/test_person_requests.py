@@ -327,7 +327,7 @@ def test_bounds_of_a_question_and_of_the_request_are_combined() -> None:
 
 
 def test_published_numbers_have_the_bounds_of_their_questions() -> None:
-    """One person has 4 rows in each of 5 cities; at epsilon 10^6 there is no noise to speak of."""
+    """One person has 4 rows in each of 5 cities; at epsilon 10^6 noise is negligible."""
     frame = pl.DataFrame({"who": [1] * 20, "city": [*CITIES["city"]] * 4})
     questions = [
         Question(["count"], max_rows=1), Question(["count"], max_rows=9),

@@ -545,7 +545,7 @@ def test_a_group_column_with_a_name_of_the_table_s_own_keeps_its_keys(name: str)
     assert table.to_arrow().column_names == table.titles() == list(table.rows()[0])
 
 
-# What is not shown, and what is marked ------------------------------------------------------------
+# Numbers that are suppressed or marked ------------------------------------------------------------
 
 
 def small_groups(suppress: str | None = None) -> statistics.Table:

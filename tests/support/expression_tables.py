@@ -37,7 +37,7 @@ from support.tally_reference import assert_same
 from support.tally_reference import tally as reference_tally
 
 Columns = Mapping[str, Sequence[Any]]
-STRANGE = 'it\'s a "name" (Ünder `x`.y)'  # A column whose name is no identifier.
+STRANGE = 'it\'s a "name" (Ünder `x`.y)'  # The name of this column is not an identifier.
 TYPES = {
     "n": pa.float64(),
     "i": pa.int64(),

@@ -67,9 +67,9 @@ def tally(columns: Columns, plan: Plan) -> Tally:
         [
             row
             for row in range(size)
-            if all(has_key(columns, name, row, key) for keys in chosen for name, key in keys)
+            if all(is_in_group(columns, row, grouping, key) for grouping, key in chosen)
         ]
-        for chosen in product(*map(named_keys, plan.by))
+        for chosen in product(*([(grouping, key) for key in grouping.keys] for grouping in plan.by))
     ]
     shape = tuple(len(grouping.keys) for grouping in plan.by)
     answers: list[Any] = []
@@ -87,16 +87,21 @@ def tally(columns: Columns, plan: Plan) -> Tally:
     return Tally(tuple(answers))
 
 
-def named_keys(grouping: Grouping | Combinations) -> list[list[tuple[str, Any]]]:
-    """Return the key of each group, with the name of its column, for each column."""
-    if isinstance(grouping, Grouping):
-        return [[(grouping.column, key)] for key in grouping.keys]
-    return [list(zip(grouping.columns, key, strict=True)) for key in grouping.keys]
-
-
-def has_key(columns: Columns, name: str, row: int, key: Any) -> bool:
-    value = columns[name][row]
+def is_in_group(columns: Columns, row: int, grouping: Grouping | Combinations, key: Any) -> bool:
+    """Return whether a row has the declared key of a column, or the labels of several columns."""
+    if isinstance(grouping, Combinations):
+        return tuple(label(columns[name][row]) for name in grouping.columns) == key
+    value = columns[grouping.column][row]
     return value is not None and type(value) is type(key) and bool(value == key)
+
+
+def label(value: Any) -> str | None:
+    """Return the label of a discovered group: digits, true or false, a date, or the text itself."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.0f}".replace("-0", "0") if value.is_integer() else None
+    return None if value is None else str(value)
 
 
 def assert_same(ours: Tally, expected: Tally) -> None:

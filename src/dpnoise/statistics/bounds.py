@@ -245,7 +245,7 @@ class ContributionBounds:
         if not self.replace:
             return full * change(rows, 0) + change(rest, 0)
         sums = []
-        # How many of the two rests are in a full group of the other person, or in the same group.
+        # crossed: the rests that are in a full group of the other person. joint: both in one group.
         for crossed, joint in ((0, 0), (0, 1), (1, 0), (2, 0)):
             groups_of_rests = 2 - crossed - joint if rest else 0
             least = max(0, 2 * full + groups_of_rests - self.all_groups)

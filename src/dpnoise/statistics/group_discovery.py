@@ -179,7 +179,7 @@ class Discovery(LossMixin):
         return (
             f"The counts by {self.subject} discovered {whose} groups: only those of "
             f"{self.threshold:,} or more are shown, so counts near that are too large on average. "
-            "Margins hold for groups that have so many."
+            "Margins hold for groups of at least that size."
         )
 
     def discover(

@@ -350,7 +350,7 @@ class SpareRanks:
         below[0], up_to[-1] = -_ALL_RANKS, _ALL_RANKS
         self.first = np.maximum(cell - widths, 0)
         self.last = np.minimum(cell + widths, counts.size - 1)
-        # What an interval has beyond its need is the smaller of under + part and over - part.
+        # The ranks beyond those needed are the smaller of under + part and over - part.
         self._under = target.whole - np.int64(needed) - below[self.first]
         self._over = up_to[self.last] - target.whole - np.int64(needed)
         self._part = target.part
