@@ -90,7 +90,7 @@ def tally(columns: Columns, plan: Plan) -> Tally:
 def is_in_group(columns: Columns, row: int, grouping: Grouping | Combinations, key: Any) -> bool:
     """Return whether a row has the declared key of a column, or the labels of several columns."""
     if isinstance(grouping, Combinations):
-        return tuple(label(columns[name][row]) for name in grouping.columns) == key
+        return bool(tuple(label(columns[name][row]) for name in grouping.columns) == key)
     value = columns[grouping.column][row]
     return value is not None and type(value) is type(key) and bool(value == key)
 
