@@ -31,7 +31,16 @@ from support.tally_reference import tally as reference_tally
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import count_persons_by_group, tally, tally_all
 from dpnoise.statistics.expressions import parse_condition
-from dpnoise.statistics.plan import Cells, Combinations, Grouping, PersonValue, Plan, Rows, Sums, Unit
+from dpnoise.statistics.plan import (
+    Cells,
+    Combinations,
+    Grouping,
+    PersonValue,
+    Plan,
+    Rows,
+    Sums,
+    Unit,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),

@@ -123,6 +123,14 @@ class Stack:
         """All rows."""
         return [row for persons in self.worlds for rows in persons for row in rows]
 
+    def with_values(self, values: Sequence[str], rng: Random) -> "Stack":
+        """Return the same rows with other values of x."""
+        worlds = [
+            [[(*row[:3], str(rng.choice(values))) for row in rows] for rows in persons]
+            for persons in self.worlds
+        ]
+        return replace(self, worlds=worlds)
+
     def neighbour(self, hostile: str, rng: Random, *, replaced: bool) -> list[Row]:
         """Return rows with one more person in each world, or with one person replaced."""
         kept_worlds = self.worlds if not replaced else [persons[1:] for persons in self.worlds]

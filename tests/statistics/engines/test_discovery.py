@@ -135,6 +135,8 @@ SOURCES: dict[str, Callable[[pl.DataFrame, Path], Any]] = {
     "DuckDB file": write_duckdb,
 }
 PAIR = ("city", "day")
+CITIES = ["cork", "Cork", "a b", "it's", "", None]
+DAYS = [-1, 0, 7, 10, None]
 
 
 def visits(rows: int = 600) -> pl.DataFrame:
@@ -142,8 +144,8 @@ def visits(rows: int = 600) -> pl.DataFrame:
     rng = np.random.default_rng()
     drawn = {
         "who": rng.integers(0, 60, rows).tolist(),
-        "city": rng.choice(["cork", "Cork", "a b", "it's", "", None], rows).tolist(),
-        "day": rng.choice([-1, 0, 7, 10, None], rows).tolist(),
+        "city": [CITIES[n] for n in rng.integers(0, len(CITIES), rows)],
+        "day": [DAYS[n] for n in rng.integers(0, len(DAYS), rows)],
     }
     return pl.DataFrame(drawn, schema={"who": pl.Int64, "city": pl.String, "day": pl.Int64})
 
