@@ -522,6 +522,27 @@ def test_a_request_that_can_show_no_group_is_an_error_when_it_is_made() -> None:
                 mechanism="laplace")  # fmt: skip
 
 
+def test_noise_out_of_range_for_many_groups_is_an_error_when_a_request_is_made() -> None:
+    """With the bounds of one group its scale is small enough."""
+    question = Question(["sum"], "x", 0, 1e281, by=["city"])
+    options: dict[str, Any] = {"person": "who", "max_rows": 2**20, "mechanism": "laplace"}
+    discover(question, max_groups=1, **options)
+    with pytest.raises(ArgumentError, match=r"scale must be at most 2\^960"):
+        discover(question, max_groups=60_000, **options)
+
+
+def test_only_too_many_counts_leave_out_discovered_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any other error is raised. `check_plans` has no other after a request is made."""
+    request = discover(MEAN, epsilon=1e6)
+
+    def fail(*_: Any) -> None:
+        raise ArgumentError("another problem")
+
+    monkeypatch.setattr(Request, "check_plans", fail)
+    with pytest.raises(ArgumentError, match="another problem"):
+        publish(crowd(cork=500, dublin=400), request)
+
+
 # Several columns ----------------------------------------------------------------------------------
 
 PAIR: dict[str, Any] = {"city": "discover", "day": "discover"}

@@ -23,6 +23,7 @@ from dpnoise.core.safe_text import align_columns, escape_text
 from dpnoise.core.strict_json import Data
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
+from dpnoise.statistics.engines.checking import TooManyCountsError
 from dpnoise.statistics.group_discovery import FROM_DISCOVERY, Labels, group_order
 from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
 from dpnoise.statistics.marginals import ADDS_UP, Adjustment, marginal_answer
@@ -505,7 +506,7 @@ def _limit_groups(
         kept = {columns: tuple(keys) for columns, keys in keep_first(number).items()}
         try:
             request.check_plans({**request.groups, **kept})
-        except ArgumentError:
+        except TooManyCountsError:
             return True
         return False
 

@@ -4,10 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Final
 
-from dpnoise.core.errors import (
-    ArgumentError,
-    explain_construction,
-)
+from dpnoise.core.errors import explain_construction
 from dpnoise.core.safe_text import escape_text
 from dpnoise.release.calibration import quotient_down
 from dpnoise.statistics.bounds import (
@@ -164,7 +161,9 @@ class Request(RequestFields):
         check_fields(self)
         self.cost()  # Raises if the arguments of the budget contradict each other.
         self.check_plans(self.with_placeholders())
-        self.discoveries()  # Raises if no group could ever be shown.
+        if self.discovered:  # Raises if no group could ever be shown, or noise is out of range.
+            self.discoveries()
+            self.prepare()
 
     def __str__(self) -> str:
         """Return the questions, the groups, the cost and the privacy unit in words."""
@@ -492,7 +491,7 @@ class Request(RequestFields):
         return ", ".join(f"{name} {amount:g}" for name, amount in amounts.items() if amount)
 
     def check_plans(self, groups: Groups) -> None:
-        """Raise ArgumentError if engines cannot answer exactly, or if there are too many counts."""
+        """Raise if engines cannot answer exactly; TooManyCountsError if groups are too many."""
         cells = 0
         for question, query in self.prepare(groups):
             if isinstance(query, FROM_DISCOVERY):
@@ -501,7 +500,7 @@ class Request(RequestFields):
             group_cells = checking.number_of_cells(ask) if isinstance(ask, Cells | Edges) else 1
             cells += group_cells * (self.number_of_groups(question.by, groups) or 0)
         if cells > _MOST_CELLS:
-            raise ArgumentError(
+            raise checking.TooManyCountsError(
                 f"All groups together must have at most 2^26 cells, got {cells:,}. Use fewer "
                 "groups, or give quantiles a coarser grid."
             )

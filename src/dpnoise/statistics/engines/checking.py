@@ -25,6 +25,10 @@ _MOST_EDGES: Final = 2**12
 _MOST_COUNTS: Final = 2**24  # In all groups together.
 
 
+class TooManyCountsError(ArgumentError):
+    """All groups together have more counts than are computed."""
+
+
 def check_plan(plan: Plan) -> None:
     """Raise if a plan asks for more than engines answer exactly."""
     check_choice("missing", plan.missing, MISSING)
@@ -128,7 +132,7 @@ def _check_size(plan: Plan) -> None:
     with_cells = (ask for ask in plan.asks if isinstance(ask, Cells | Edges))
     counts = groups * max(1, sum(number_of_cells(ask) for ask in with_cells))
     if counts > _MOST_COUNTS:
-        raise ArgumentError(
+        raise TooManyCountsError(
             f"{groups:,} groups with all their cells are {counts:,} counts, and at most "
             f"{_MOST_COUNTS:,} are computed. Declare fewer groups, or a coarser grid."
         )
