@@ -142,7 +142,7 @@ def is_text(dtype: DType) -> bool:
 def key_expression(column: nw.Expr, dtype: DType) -> nw.Expr:
     """Return the expression that is compared with keys: text as strings, floats with 64 bits.
 
-    -0.0 becomes 0.0, because engines compare several columns by their bits.
+    -0.0 becomes 0.0: not every engine promises that rows of several columns compare so.
     """
     if is_text(dtype):
         return column.cast(nw.String)
