@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _TEXTS: Final = {"string", "empty"}  # Types that pandas infers for text and for missing objects.
 _MAX_LIST_LENGTH: Final = 500  # The most characters of column names in an error.
 _FRAME_TYPES: Final = "a pandas, Polars, Arrow, DuckDB, PySpark or Dask frame"
+_DECLARED: Final = "declared"  # The column that is true for rows in declared groups.
 _SKIPPED_PREFIX: Final = "skipped_"  # Precedes a name: the flag for rows not grouped by it.
 
 
@@ -89,14 +90,18 @@ class Runner:
         polars, native = nw.get_native_namespace(frame), frame.lazy().to_native()
         if len(keys) == 1:
             is_declared = polars.col(keys).is_in([value for (value,) in values])
+            if not masked:
+                return as_narwhals(native.filter(is_declared))
         else:
             types = {name: native.collect_schema()[name] for name in keys}
-            combinations = polars.DataFrame(values, types, orient="row").to_struct()
-            is_declared = polars.struct(keys).is_in(combinations.implode())
-        if masked:
-            masked_keys = [polars.when(is_declared).then(name).alias(name) for name in keys]
-            return as_narwhals(native.with_columns(*masked_keys))
-        return as_narwhals(native.filter(is_declared))
+            declared = polars.LazyFrame(values, types, orient="row")
+            if not masked:
+                return as_narwhals(native.join(declared, on=keys, how="semi"))
+            declared = declared.with_columns(polars.lit(value=True).alias(_DECLARED))
+            native = native.join(declared, on=keys, how="left")
+            is_declared = polars.col(_DECLARED)
+        masked_keys = [polars.when(is_declared).then(name).alias(name) for name in keys]
+        return as_narwhals(native.with_columns(*masked_keys).drop(_DECLARED, strict=False))
 
     def run(self, frame: Frame, plans: Sequence[PlanColumns]) -> list[Tables]:
         """Compute the sums of each plan. Polars streams, and runs common steps once."""
@@ -212,12 +217,11 @@ class _DuckDB(_Sql):
         """Limit groups by an IN, which DuckDB hashes: narwhals would search a list per row."""
         duckdb, native = import_module("duckdb"), frame.to_native()
         columns = list(map(duckdb.ColumnExpression, keys))
-
-        def as_row(*parts: Any) -> Any:
-            return parts[0] if len(parts) == 1 else duckdb.FunctionExpression("row", *parts)
-
-        constants = (as_row(*map(duckdb.ConstantExpression, each)) for each in values)
-        is_declared = as_row(*columns).isin(*constants)
+        if len(keys) == 1:
+            constants = (duckdb.ConstantExpression(value) for (value,) in values)
+            is_declared = columns[0].isin(*constants)
+        else:
+            is_declared = duckdb.SQLExpression(_is_combination(native, keys, values))
         if not masked:
             return as_narwhals(native.filter(is_declared))
         masked_keys = [
@@ -235,6 +239,19 @@ class _DuckDB(_Sql):
         # One row: importing Arrow would take as long as a small query.
         (row,) = result.fetchall()
         return {name: [entry] for name, entry in zip(result.columns, row, strict=True)}
+
+
+def _is_combination(rows: "DuckDBPyRelation", keys: Sequence[str], values: Values) -> str:
+    """Return the SQL of whether keys are one of some combinations.
+
+    Thousands of constants that are rows would take seconds to bind, and lists do not.
+    """
+    kinds = dict(zip(rows.columns, map(str, rows.types), strict=True))
+    lists = []
+    for name, column in zip(keys, zip(*values, strict=True), strict=True):
+        texts = ", ".join("'{}'".format(str(value).replace("'", "''")) for value in column)
+        lists.append(f"unnest(CAST([{texts}] AS {kinds[name]}[]))")
+    return f"({', '.join(keys)}) IN (SELECT {', '.join(lists)})"
 
 
 def _entries(column: ArrowObject) -> Any:
