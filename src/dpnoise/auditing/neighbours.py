@@ -5,13 +5,16 @@ Callers give pairs of data sets one by one, or by the name of a relation.
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
+from dpnoise.auditing.outputs import to_json_types
 from dpnoise.auditing.targets.mechanisms import Data, Pair
 from dpnoise.auditing.targets.target import Target, TargetError
 from dpnoise.core.arrays import Floats
@@ -21,6 +24,7 @@ ValuePair = tuple[float, float]
 
 VECTOR: Final = "vector"
 ROWS: Final = "rows"
+_MOST_ROWS: Final = 12  # The most rows of a data set that are removed, repeated and replaced.
 _SMALL_DATA_SETS: Final = ((1,), (0,), (0, 1), (1, 1, 1), (0, 0, 0, 0, 1), (0, 1) * 10)
 
 # Pairs in units of the sensitivity: around zero, a power of two, a count, negative, large. The
@@ -35,7 +39,9 @@ _LARGEST_MULTIPLE: Final = 1001  # The largest of these multiples.
 _SEARCHED_UNITS: Final = (
     *range(-16, 65), *(10.0**k for k in range(2, 10)), *(-(10.0**k) for k in range(2, 7)),
     *(k / 8 for k in range(-7, 8) if k), 1.5, 2.5, 99.5, 1e-3, 1e-6,
+    *(2.0**k for k in range(7, 33)),  # Integers of 8, 16 and 32 bits end at such values.
 )  # fmt: skip
+_LARGEST_VALUES: Final = (2, 4, 8, 16, 32)  # Numbers of the largest values to compare together.
 _RELEASES_EACH: Final = 32  # Releases of each searched value.
 _FALSE_ALARM: Final = 0.01  # The probability that a value stands out by chance.
 _SEARCH_SECONDS: Final = 20.0  # Seconds after which the search stops with the values seen so far.
@@ -102,7 +108,7 @@ def vector_pairs(size: int, sensitivity: float = 1.0) -> list[tuple[Floats, Floa
 
 
 def row_pairs(data: Data = None) -> list[Pair]:
-    """Return data sets that differ in one row: removed, added once more, or replaced."""
+    """Return data sets that differ in one row: removed, added once more, replaced, or invented."""
     if data is None:
         bases = [list(base) for base in _SMALL_DATA_SETS]
         added = [(base, [*base, extra]) for base in bases for extra in (0, 1)]
@@ -112,11 +118,74 @@ def row_pairs(data: Data = None) -> list[Pair]:
     n = len(data)
     if not n:
         raise ArgumentError("data must have at least one row to remove.")
-    every, ends = list(range(n)), list(dict.fromkeys([0, n - 1]))
-    removed = [(data, take_rows([i for i in every if i != gone])) for gone in ends]
-    repeated = [(data, take_rows([*every, i])) for i in ends]
-    replaced = [(data, take_rows([n - 1, *every[1:]])), (data, take_rows([*every[:-1], 0]))]
-    return removed + repeated + (replaced if n > 1 else [])
+    every, chosen = list(range(n)), rows_to_change(data)
+    removed = [(data, take_rows([i for i in every if i != gone])) for gone in chosen]
+    repeated = [(data, take_rows([*every, i])) for i in chosen]
+    texts = list(map(repr, zip(*_columns(data), strict=True)))
+    replaced = [
+        (data, take_rows([*every[:gone], other, *every[gone + 1 :]]))
+        for gone, other in zip(chosen, chosen[1:] + chosen[:1], strict=True)
+        if texts[gone] != texts[other]
+    ]
+    return removed + repeated + replaced + _with_outlier(data)
+
+
+def rows_to_change(data: Data) -> list[int]:
+    """Return the indices of all rows, or of some: the ends, each column's extremes, and others."""
+    n = len(data)
+    if n <= _MOST_ROWS:
+        return list(range(n))
+    extremes = [0, n - 1]
+    for column in _columns(data):
+        if all(map(is_real, column)):
+            extremes += [int(np.argmin(column)), int(np.argmax(column))]
+        else:
+            texts = list(map(repr, column))
+            numbers = Counter(texts)
+            extremes.append(min(range(n), key=lambda i: numbers[texts[i]]))  # The rarest.
+    spread = (i * (n - 1) // (_MOST_ROWS - 1) for i in range(_MOST_ROWS))
+    return list(dict.fromkeys([*extremes, *spread]))[:_MOST_ROWS]
+
+
+def _columns(data: Data) -> list[list[Data]]:
+    """Return the columns of rows, as lists; a row without parts is one of them."""
+    rows = to_json_types(data)
+    keys: list[Data] = [None]
+    if isinstance(rows[0], dict):
+        keys = list(rows[0])
+    elif isinstance(rows[0], list | tuple):
+        keys = list(range(min(map(len, rows))))
+    return [[row if key is None else row[key] for row in rows] for key in keys]
+
+
+def _with_outlier(data: Data) -> list[Pair]:
+    """Return a pair with one more row, whose numbers are larger than all others.
+
+    There is none for rows that are not numbers in lists, in an array of NumPy or in pandas.
+    """
+    n = len(data)
+    if isinstance(data, list) and all(map(is_real, data)):
+        return [(data, [*data, 10 * max(map(abs, data)) + 1])]
+    if isinstance(data, np.ndarray) and data.dtype.kind in "iuf":
+        outlier = [_beyond(column) for column in data.reshape(n, -1).T]
+        row = np.array(outlier, dtype=data.dtype).reshape(1, *data.shape[1:])
+        return [(data, np.concatenate([data, row]))]
+    if hasattr(data, "iloc") and hasattr(data, "columns") and data.columns.is_unique:
+        more = data.iloc[[*range(n), n - 1]].reset_index(drop=True)
+        numeric = [name for name in more if getattr(more[name].dtype, "kind", "") in "iuf"]
+        for name in numeric:
+            more.loc[n, name] = _beyond(more[name].to_numpy())
+        return [(data, more)] if numeric else []
+    return []
+
+
+def _beyond(column: NDArray[Any]) -> float | int:
+    """Return a number of the column's type, about ten times its largest magnitude if there is."""
+    is_whole = column.dtype.kind in "iu"
+    most = float(np.iinfo(column.dtype).max if is_whole else np.finfo(column.dtype).max)
+    finite = column[np.isfinite(column)].astype(np.float64)
+    beyond = min(10 * np.abs(finite).max(initial=0.0) + 1, most / 2)
+    return int(beyond) if is_whole else beyond
 
 
 def _row_getter(data: Data) -> Callable[[list[int]], Data]:
@@ -187,17 +256,38 @@ def search_pairs(
         pass  # The target may fail at these values; the default pairs are tried anyway.
     if len(noise) < 2:  # noqa: PLR2004 - one value cannot be compared
         return []
-    p_values: dict[float, float] = {}
-    for value, drawn in noise.items():
-        # The p-value of the noise at one value, compared with that at all others (Kolmogorov).
-        others = np.concatenate([noise[other] for other in noise if other != value])
-        p_values[value] = float(stats.ks_2samp(drawn, others, method="asymp").pvalue)
-    worst = min(p_values, key=lambda value: p_values[value])
-    if p_values[worst] * len(p_values) > _FALSE_ALARM:
-        return []
-    ends = ((worst - sensitivity, worst), (worst, worst + sensitivity))
+    ends = [
+        (low, low + sensitivity)
+        for value in _odd_values(noise)
+        for low in (value - sensitivity, value)
+    ]
     pairs = [_shrink_pair(number(low), number(high), sensitivity) for low, high in ends]
-    return [pair for pair in pairs if pair[0] != pair[1]]
+    return [pair for pair in dict.fromkeys(pairs) if pair[0] != pair[1]]
+
+
+def _odd_values(noise: Mapping[float, Floats]) -> list[float]:
+    """Return values where the noise differs from that at others; none if all are alike.
+
+    They are the one that stands out the most and the smallest that does, because a target may treat
+    all larger values differently. If the largest stand out only together, one of them is returned.
+    """
+    by_size = sorted(noise, key=abs)
+    p_values = {value: _p_value(noise, {value}) for value in noise}
+    largest = {k: _p_value(noise, set(by_size[-k:])) for k in _LARGEST_VALUES if k < len(noise)}
+    level = _FALSE_ALARM / (len(p_values) + len(largest))
+    odd = [value for value in by_size if p_values[value] < level]
+    if odd:
+        return list(dict.fromkeys([min(odd, key=lambda value: p_values[value]), odd[0]]))
+    together = [k for k in largest if largest[k] < level]
+    # A quarter from the end, because some of these values may be like the others.
+    return [by_size[-1 - min(together, key=lambda k: largest[k]) // 4]] if together else []
+
+
+def _p_value(noise: Mapping[float, Floats], some: set[float]) -> float:
+    """Return the p-value of the noise at some values, compared with that at others (Kolmogorov)."""
+    inside = np.concatenate([noise[value] for value in noise if value in some])
+    outside = np.concatenate([noise[value] for value in noise if value not in some])
+    return float(stats.ks_2samp(inside, outside, method="asymp").pvalue)
 
 
 def check_pairs(pairs: object, sensitivity: float) -> list[ValuePair]:
