@@ -18,7 +18,7 @@ import pytest
 from support.engine_list import duckdb_frame
 
 from dpnoise.core.errors import ArgumentError
-from dpnoise.statistics.engines import Files, count_persons_by_group
+from dpnoise.statistics.engines import Files, count_persons_by_group, persons
 from dpnoise.statistics.plan import Unit
 
 PEOPLE = pa.table({"who": ["p", "q", "q"], "city": [1, 2, 1], "tags": [["a"], ["b"], []]})
@@ -167,10 +167,10 @@ def test_combinations_of_columns_are_counted_as_one_group(engine: str, tmp_path:
     frame = visits()
     source = SOURCES[engine](frame, tmp_path)
     rows = Counter(labels for _, labels in labels_of(frame))
-    persons = Counter(labels for _, labels in set(labels_of(frame)))
+    different = Counter(labels for _, labels in set(labels_of(frame)))
     assert counted(source, PAIR, None) == rows
-    assert counted(source, PAIR, Unit(("who",), max_groups=100)) == persons
-    reversed_persons = {labels[::-1]: number for labels, number in persons.items()}
+    assert counted(source, PAIR, Unit(("who",), max_groups=100)) == different
+    reversed_persons = {labels[::-1]: number for labels, number in different.items()}
     assert counted(source, PAIR[::-1], Unit(("who",), max_groups=100)) == reversed_persons
 
 
@@ -187,6 +187,15 @@ def test_a_person_counts_in_few_combinations_which_only_their_rows_decide(
     parts = (SOURCES[engine](frame.filter(part), tmp_path) for part in (some, ~some))
     first, second = (Counter(counted(part, PAIR, unit)) for part in parts)
     assert counts == first + second
+
+
+def test_rows_that_are_persons_are_not_divided_into_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Parts are made by a hash of the ids, and there are none."""
+    monkeypatch.setattr(persons.InDuckDB, "number_of_parts", lambda *_: 3)
+    frame = visits()
+    assert counted(frame, PAIR, None) == Counter(labels for _, labels in labels_of(frame))
 
 
 @pytest.mark.parametrize("kind", [pl.Float64, pl.Int8, pl.String])
