@@ -87,6 +87,23 @@ def test_only_declared_groups_are_published(
     assert all(release["epsilon"] == 1e6 for release in releases(out))
 
 
+def test_columns_without_groups_are_discovered_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "stays.csv"
+    path.write_text("city,day\n" + "cork,9\n" * 50 + "dublin,10\n" * 40 + "dublin,9\n")
+    columns = ["--group-by", "day", "--group-by", "city", "--delta", "1e-9"]
+    _, out, _ = run(capsys, "release", path, "--epsilon", 1e6, *columns, "--json")
+    assert [(release["group"], release["value"]) for release in releases(out)] == [
+        (["9", "cork"], 50),
+        (["10", "dublin"], 40),
+    ]
+    _, out, _ = run(capsys, "release", path, "--epsilon", 1, *columns, "--check")
+    assert "groups of day and city: those whose noisy number of rows is" in out
+    _, out, _ = run(capsys, "release", path, "--epsilon", 1e6, *columns, "--query", "groups")
+    assert ("9, cork" in out, "10, dublin" in out, "9, dublin" in out) == (True, True, False)
+
+
 def test_output_and_plot_are_written_whole(
     table: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

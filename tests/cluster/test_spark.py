@@ -3,6 +3,7 @@
 One Spark serves the whole run: a driver, and two executors in separate processes.
 """
 
+import math
 import os
 import runpy
 import signal
@@ -30,7 +31,16 @@ from support.tally_reference import tally as reference_tally
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import count_persons_by_group, tally, tally_all
 from dpnoise.statistics.expressions import parse_condition
-from dpnoise.statistics.plan import Cells, Grouping, PersonValue, Plan, Rows, Sums, Unit
+from dpnoise.statistics.plan import (
+    Cells,
+    Combinations,
+    Grouping,
+    PersonValue,
+    Plan,
+    Rows,
+    Sums,
+    Unit,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
@@ -98,6 +108,7 @@ def test_several_groupings_are_one_job_with_the_same_integers(spark: Any) -> Non
         Plan((Rows(), cells), (city, sex), missing="drop"),
         Plan((Rows(), x), (sex, city), missing="drop"),
         Plan((cells,), (city,), missing="drop"),
+        Plan((cells, x), (Combinations(("city", "sex"), (("cork", "1"), ("NA", "1"))),), "drop"),
     ]
     frame = spark.createDataFrame(pa.table(columns)).repartition(3)
     for ours, plan in zip(tally_all(frame, plans), plans, strict=True):
@@ -252,8 +263,28 @@ def test_spark_bounds_persons_as_they_are_declared(spark: Any) -> None:
         counts = tally_of_one_part.answers[0]
         assert sorted(counts.tolist())[-groups:] == [min(most, count // 5)] * groups  # type: ignore[union-attr]
         assert int(counts.sum()) == groups * min(most, count // 5)  # type: ignore[union-attr]
-    group_counts = count_persons_by_group(rows, "city", Unit(("who",), 2, 1))
+    group_counts = count_persons_by_group(rows, ["city"], Unit(("who",), 2, 1))
     assert group_counts.persons.tolist() == [1, 1]
+
+
+def test_combinations_of_columns_are_discovered_as_in_other_engines(spark: Any) -> None:
+    columns = {
+        "who": [1, 1, 1, 2, 2, 3, 3, 4],
+        "city": ["cork", "cork", "cork", "cork", None, "dublin", "", "dublin"],
+        "day": [1.0, 1.0, 2.0, 1.0, 1.0, -0.0, 0.0, math.nan],
+    }
+    frame = spark.createDataFrame(pa.table(columns)).repartition(3)
+    expected = {("cork", "1"): 2, ("cork", "2"): 1, ("dublin", "0"): 1}
+    for unit in (Unit(("who",), 2), None):
+        counts = count_persons_by_group(frame, ["city", "day"], unit)
+        rows = expected if unit else {**expected, ("cork", "1"): 3}
+        assert dict(zip(counts.keys, counts.persons.tolist(), strict=True)) == rows
+    few = count_persons_by_group(frame, ["city", "day"], Unit(("who",), 1))
+    assert int(few.persons.sum()) == 3
+    by = Combinations(("city", "day"), (("cork", "2"), ("dublin", "0"), ("dublin", "1")))
+    for unit in (Unit(("who",), 2), None):
+        (numbers,) = tally(frame, Plan((Rows(),), (by,), unit=unit)).answers
+        assert numbers.tolist() == [1, 1, 0]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("kind", ["sum", "mean"])
@@ -274,10 +305,10 @@ def test_per_person_values_equal_those_of_other_engines(spark: Any, kind: str) -
 def test_a_collation_makes_no_two_groups_one(spark: Any, unit: Unit | None) -> None:
     city = "collate(if(id = 0, 'CORK', 'cork'), 'UTF8_LCASE') AS city"
     frame = spark.range(3).selectExpr("id AS who", city)
-    group_counts = count_persons_by_group(frame, "city", unit)
+    group_counts = count_persons_by_group(frame, ["city"], unit)
     assert dict(zip(group_counts.keys, group_counts.persons.tolist(), strict=True)) == {
-        "CORK": 1,
-        "cork": 2,
+        ("CORK",): 1,
+        ("cork",): 2,
     }
     plan = Plan((Rows(),), (Grouping("city", ("cork",)),), unit=unit)
     for answer in (tally(frame, plan), tally_all(frame, [plan, Plan((Rows(),), unit=unit)])[0]):

@@ -34,7 +34,7 @@ SHARED_NAMES = {
     "assert_private": "assert that an audit does not break a claim",
     "check_version": "raise for a version of a dependency that was not tested",
     "clipped_sums": "exact sums of clipped gradients: on the CPU, and on the GPU",
-    "count_persons_by_group": "the groups of a column, and the number of persons in each",
+    "count_persons_by_group": "the groups of columns, and the number of persons in each",
     "release": "release a tensor",
     "release_float": "release one float",
     "release_floats": "release an array or a tensor of floats",

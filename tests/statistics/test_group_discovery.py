@@ -10,12 +10,13 @@ from typing import Any, cast
 import mpmath
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from support.alarms import LONG, check_probability
-from support.person_worlds import IDS, table, worlds
+from support.person_worlds import IDS, check_sensitivity, table, worlds
 
 import dpnoise
 from dpnoise.core.entropy import EntropySource
@@ -36,7 +37,10 @@ from dpnoise.statistics.group_discovery import (
     PartitionSelection,
     show_probabilities,
 )
+from dpnoise.statistics.plan import Combinations, Grouping
+from dpnoise.statistics.publishing import rehearsal
 from dpnoise.statistics.queries import Count
+from dpnoise.statistics.shared_sums import payer_of
 
 COUNT = Question(["count"], by=["city"])
 MEAN = Question(["mean"], "x", 0, 10, by=["city"])
@@ -200,7 +204,7 @@ def test_groups_are_selected_more_often_than_with_noise(epsilon: float) -> None:
 def test_groups_are_published_without_numbers(tmp_path: Path) -> None:
     request = discover(NAMES)
     published_table = publish(crowd(cork=500, dublin=400, sligo=1), request)
-    assert published_table.found == {"city": ("cork", "dublin")}
+    assert published_table.found == {("city",): (("cork",), ("dublin",))}
     rows = [
         (row["city"], row["statistic"], row["value"], row["margin"])
         for row in published_table.rows()
@@ -233,10 +237,9 @@ def test_groups_in_toml(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("question", "groups", "words"),
     [
-        ({"by": ["city"], "column": "x"}, None, '"groups" publishes which groups one column has'),
+        ({"by": ["city"], "column": "x"}, None, '"groups" publishes which groups there are'),
         ({"statistics": ["groups", "count"], "by": ["city"]}, None, "in a separate question"),
         ({}, None, r'by=\["city"\]'),
-        ({"by": ["city", "sex"]}, None, "which groups one column has"),
         ({"by": ["city"], "where": "x > 3"}, None, "without a column of numbers or a filter"),
         ({"by": ["city"]}, ["cork"], 'groups={"city": "discover"}'),
         ({"statistics": ["keys"], "by": ["city"]}, None, "Did you mean 'groups'"),
@@ -471,7 +474,7 @@ def test_a_person_moves_published_counts_by_no_more_than_the_sensitivity(
     ]
     laplace, gaussian, selection = (cast("Any", each.discoveries()[0]) for each in requests)
     counts = [
-        engines.count_persons_by_group(table(each, ids), "city", laplace.unit, text=["city"])
+        engines.count_persons_by_group(table(each, ids), ["city"], laplace.unit, text=["city"])
         for each in (rows, other)
     ]
     first, second = (dict(zip(each.keys, each.persons.tolist(), strict=True)) for each in counts)
@@ -517,3 +520,294 @@ def test_a_request_that_can_show_no_group_is_an_error_when_it_is_made() -> None:
     with pytest.raises(ArgumentError, match="no group can be shown"):
         Request(1e-5, [Question(["groups"], by=["city"])], {"city": "discover"}, delta=1e-9,
                 mechanism="laplace")  # fmt: skip
+
+
+def test_noise_out_of_range_for_many_groups_is_an_error_when_a_request_is_made() -> None:
+    """With the bounds of one group its scale is small enough."""
+    question = Question(["sum"], "x", 0, 1e281, by=["city"])
+    options: dict[str, Any] = {"person": "who", "max_rows": 2**20, "mechanism": "laplace"}
+    discover(question, max_groups=1, **options)
+    with pytest.raises(ArgumentError, match=r"scale must be at most 2\^960"):
+        discover(question, max_groups=60_000, **options)
+
+
+def test_only_too_many_counts_leave_out_discovered_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any other error is raised. `check_plans` has no other after a request is made."""
+    request = discover(MEAN, epsilon=1e6)
+
+    def fail(*_: Any) -> None:
+        raise ArgumentError("another problem")
+
+    monkeypatch.setattr(Request, "check_plans", fail)
+    with pytest.raises(ArgumentError, match="another problem"):
+        publish(crowd(cork=500, dublin=400), request)
+
+
+# Several columns ----------------------------------------------------------------------------------
+
+PAIR: dict[str, Any] = {"city": "discover", "day": "discover"}
+PAIR_COUNT = Question(["count"], by=["city", "day"])
+SURE: dict[str, Any] = {"epsilon": 1e6, "delta": 1e-9}  # Noise is 0, and 2 persons are shown.
+
+
+def of_pairs(*questions: Question, groups: Any = PAIR, **options: Any) -> Request:
+    """Return a request that discovers cities and days."""
+    options = {"epsilon": 1.0, "delta": 1e-6, **options}
+    return Request(options.pop("epsilon"), questions, groups, **options)
+
+
+def stays(*sizes: tuple[str, str, int]) -> pl.DataFrame:
+    """Return persons with one row each, in cities on days."""
+    rows = [(city, day, 1.0) for city, day, size in sizes for _ in range(size)]
+    frame = pl.DataFrame(rows, schema=["city", "day", "x"], orient="row")
+    return frame.with_row_index("who").with_columns(sex=pl.lit("f"))
+
+
+# Nobody is in cork on day 10, and one person is in galway on day 9.
+STAYS = stays(("cork", "9", 40), ("dublin", "9", 30), ("dublin", "10", 20), ("galway", "9", 1))
+SHOWN = (("cork", "9"), ("dublin", "9"), ("dublin", "10"))
+
+
+def test_only_combinations_with_enough_persons_are_published() -> None:
+    """Days are ordered as numbers."""
+    published_table = publish(STAYS, of_pairs(PAIR_COUNT, **SURE))
+    rows = [(row["city"], row["day"], row["value"]) for row in published_table.rows()]
+    assert rows == [("cork", "9", 40), ("dublin", "9", 30), ("dublin", "10", 20)]
+    assert published_table.found == {("city", "day"): SHOWN}
+
+
+def test_a_count_by_the_discovered_columns_costs_nothing_more() -> None:
+    request = of_pairs(PAIR_COUNT)
+    assert request.prices.losses == (Loss(PURE, 1.0),)
+    ((_, query),) = request.prepare()
+    assert isinstance(query, DiscoveredCount)
+    (rule,) = request.discoveries()
+    assert rule.columns == ("city", "day")
+    assert rule.threshold == discover(COUNT).discoveries()[0].threshold  # All of epsilon and delta.
+    assert rule.paid_for == ("groups of city and day", "count")
+
+
+def test_the_order_of_columns_changes_only_the_order_of_groups() -> None:
+    """Both questions are about the groups of one discovery, and both are answered by it."""
+    reverse = replace(PAIR_COUNT, by=["day", "city"])
+    request = of_pairs(PAIR_COUNT, reverse, **SURE)
+    assert len(request.prices.losses) == 1
+    published = [
+        (tuple(each.by), each.group, each.release.value) for each in publish(STAYS, request)
+    ]
+    assert published == [
+        (("city", "day"), ("cork", "9"), 40),
+        (("city", "day"), ("dublin", "9"), 30),
+        (("city", "day"), ("dublin", "10"), 20),
+        (("day", "city"), ("9", "cork"), 40),
+        (("day", "city"), ("9", "dublin"), 30),
+        (("day", "city"), ("10", "dublin"), 20),
+    ]
+
+
+@pytest.mark.parametrize("by", [("city", "sex", "day"), ("sex", "day", "city"), ("day", "city")])
+@pytest.mark.parametrize("options", [{}, PERSON])
+def test_other_statistics_are_those_of_discovered_combinations(
+    by: tuple[str, ...], options: dict[str, Any]
+) -> None:
+    """Declared columns are multiplied with them. Every order of columns has the same numbers."""
+    rng = np.random.default_rng()
+    frame = STAYS.with_columns(
+        x=pl.Series(rng.integers(0, 10, STAYS.height).astype(float)),
+        sex=pl.Series(rng.choice(["f", "m", "other"], STAYS.height)),
+    )
+    groups = {**PAIR, "sex": ["m", "f"]}
+    question = Question(["sum", "histogram"], "x", 0, 10, edges=[0, 5, 10], by=by)
+    rows = publish(frame, of_pairs(question, groups=groups, **SURE, **options)).rows()
+    sums = {
+        tuple(row[name] for name in by): row["value"] for row in rows if row["statistic"] == "sum"
+    }
+    exact = {
+        tuple(key[name] for name in by): frame.filter(*(pl.col(name) == key[name] for name in by))[
+            "x"
+        ].sum()
+        for city, day in SHOWN
+        for sex in (groups["sex"] if "sex" in by else [""])
+        for key in [{"city": city, "day": day, "sex": sex}]
+    }
+    assert sums == pytest.approx(exact, abs=0.01)
+    assert len(rows) == 3 * len(exact)
+
+
+def test_groups_of_several_columns_are_selected_together(tmp_path: Path) -> None:
+    names = Question(["groups"], by=["day", "city"])
+    request = of_pairs(names, mechanism="laplace", person="who", max_groups=2)
+    (rule,) = request.discoveries()
+    assert isinstance(rule.noise, PartitionSelection)
+    assert rule.losses == (Loss(PURE, 0.5),) * 2
+    published_table = publish(stays(("cork", "9", 500), ("dublin", "10", 500)), request)
+    assert [published.group for published in published_table] == [("9", "cork"), ("10", "dublin")]
+    published_table.to_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Groups of day and city" in page
+    assert "The groups of city and day were not declared." in page
+    with pytest.raises(ArgumentError, match="The groups of 'sex' are declared"):
+        of_pairs(replace(names, by=["city", "sex"]), groups={**PAIR, "sex": ["f"]})
+
+
+def test_a_column_alone_and_in_a_pair_is_discovered_twice() -> None:
+    """Both are paid for, and split the delta that is set aside."""
+    request = of_pairs(PAIR_COUNT, COUNT, mechanism="laplace")
+    rules: list[Any] = request.discoveries()
+    assert [rule.columns for rule in rules] == [("city", "day"), ("city",)]
+    assert request.prices.losses == (Loss(PURE, 0.5),) * 2
+    single: Any = discover(COUNT, epsilon=0.5, delta=5e-7, mechanism="laplace").discoveries()[0]
+    assert [rule.threshold for rule in rules] == [single.threshold] * 2
+    published_table = publish(STAYS, of_pairs(PAIR_COUNT, COUNT, MEAN, **SURE))
+    assert published_table.found == {
+        ("city", "day"): SHOWN,
+        ("city",): (("cork",), ("dublin",)),
+    }
+    means = [row["city"] for row in published_table.rows() if row["statistic"] == "mean"]
+    assert means == ["cork", "dublin"]
+
+
+def test_a_column_alone_and_in_a_pair_is_read_from_typed_files(tmp_path: Path) -> None:
+    STAYS.with_columns(pl.col("day").cast(pl.Int16)).write_parquet(tmp_path / "stays.parquet")
+    sums = [Question(["sum"], "x", 0, 1, by=by) for by in (["day"], ["city", "day"])]
+    published_table = publish(tmp_path / "stays.parquet", of_pairs(*sums, **SURE))
+    assert [row["value"] for row in published_table.rows()] == pytest.approx([71, 20, 40, 30, 20])
+
+
+def test_two_separate_columns_are_two_discoveries() -> None:
+    request = of_pairs(COUNT, replace(COUNT, by=["day"]))
+    assert [rule.columns for rule in request.discoveries()] == [("city",), ("day",)]
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+def test_pairs_are_discovered_with_the_largest_bound_of_the_questions_about_them(
+    neighbours: str,
+) -> None:
+    """Questions about one of the columns do not count."""
+    questions = [
+        replace(PAIR_COUNT, max_groups=3),
+        Question(["sum"], "x", 0, 1, by=["day", "city", "sex"], max_groups=5),
+        replace(COUNT, max_groups=7),
+    ]
+    options = PERSON | {"neighbours": neighbours, "mechanism": "laplace"}
+    request = of_pairs(*questions, groups={**PAIR, "sex": ["f", "m"]}, **options)
+    pair, single = cast("list[Any]", request.discoveries())
+    assert (pair.unit.max_groups, single.unit.max_groups) == (5, 7)
+    moves = 2 if neighbours == "replace" else 1
+    assert len(pair.losses) == 5 * moves  # A person changes this many combinations.
+    assert single.noise.mechanism.sensitivity == 7 * moves
+    assert not isinstance(request.prepare()[0][1], DiscoveredCount)  # It has a smaller bound.
+
+
+def test_a_person_is_in_no_more_combinations_than_were_discovered() -> None:
+    question = Question(["sum"], "x", 0, 8, grid=1.0, by=["city", "day"])
+    request = of_pairs(question, **PERSON | {"max_groups": 3}, mechanism="laplace")
+    for found, groups in ((SHOWN, 3), (SHOWN[:2], 2), (SHOWN[:1], 1)):
+        ((_, query),) = cast("Any", request.prepare({**PAIR, ("city", "day"): found}))
+        assert query.mechanism.sensitivity == 8 * groups
+
+
+def test_plans_are_about_the_discovered_combinations() -> None:
+    question = Question(["sum"], "x", 0, 8, by=["sex", "day", "city"])
+    groups = {**PAIR, "sex": ["f", "m"]}
+    request = of_pairs(question, groups=groups)
+    (plan,) = request.plans({**groups, ("city", "day"): SHOWN[::-1]}).values()
+    days_first = tuple(pair[::-1] for pair in SHOWN)
+    assert plan.by == (Grouping("sex", ("f", "m")), Combinations(("day", "city"), days_first))
+    assert request.plans({**groups, ("city", "day"): ()}) == {}
+
+
+def test_of_more_combinations_than_can_be_computed_the_largest_are_published(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The product of their keys would be larger: two cities and two days."""
+    monkeypatch.setattr(engines.checking, "_MOST_COUNTS", 2 * 3)  # Two groups of three cells.
+    question = Question(["histogram"], "x", edges=[0, 1, 2, 3], by=["city", "day"])
+    published_table = publish(STAYS, of_pairs(question, **SURE))
+    assert published_table.found == {("city", "day"): SHOWN[:2]}
+    assert len(published_table.rows()) == 2 * 3
+
+
+def test_the_record_has_combinations_as_lists() -> None:
+    published_table = publish(STAYS, of_pairs(PAIR_COUNT, COUNT, **SURE))
+    record = json.loads(json.dumps(published_table.record()))
+    pair, single = record["discovered"]
+    assert (pair["columns"], pair["groups"]) == (["city", "day"], [list(key) for key in SHOWN])
+    assert (single["columns"], single["groups"]) == (["city"], ["cork", "dublin"])
+    assert pair["note"].startswith("The counts by city and day discovered their groups: only")
+    assert record["releases"][0]["group"] == ["cork", "9"]
+    assert rehearsal(of_pairs(PAIR_COUNT)).rows()[0]["statistic"] == "count"
+
+
+def test_rows_without_one_of_the_keys_are_in_no_combination() -> None:
+    missing = STAYS.with_columns(
+        day=pl.when(pl.col("city") == "dublin").then(None).otherwise("day")
+    )
+    published_table = publish(missing, of_pairs(PAIR_COUNT, **SURE))
+    assert published_table.found == {("city", "day"): (("cork", "9"),)}
+
+
+def test_text_columns_name_the_columns_of_a_pair() -> None:
+    codes = STAYS.with_columns(day="0" + pl.col("day"))
+    with pytest.raises(ArgumentError, match=r"text_columns=\['day'\]"):
+        publish(codes, of_pairs(PAIR_COUNT, **SURE))
+    published_table = publish(codes, of_pairs(PAIR_COUNT, text_columns=["day"], **SURE))
+    assert [row["day"] for row in published_table.rows()] == ["09", "09", "010"]
+
+
+def test_progress_has_a_pass_for_each_discovery(tmp_path: Path) -> None:
+    STAYS.write_parquet(tmp_path / "stays.parquet")
+    progress: list[float] = []
+    publish(tmp_path / "stays.parquet", of_pairs(PAIR_COUNT, MEAN), progress=progress.append)
+    assert progress == sorted(progress)
+    assert {1 / 4, 2 / 4, 3 / 4, 1.0} <= set(progress)
+
+
+def day_of(row: tuple[Any, ...]) -> str | None:
+    """Return one of three days, or none, by the length of the value."""
+    return [None, "0", "1", "2"][len(repr(row[-1])) % 4]
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+@given(data=st.data())
+@settings(max_examples=80 if LONG else 6, phases=[Phase.generate])
+def test_a_person_moves_statistics_of_combinations_by_no_more_than_the_sensitivity(
+    neighbours: str, data: st.DataObject
+) -> None:
+    """The numbers of persons, and every statistic by combinations of which some were discovered."""
+    ids = data.draw(st.sampled_from(list(IDS.values())))
+    rows, without, replaced = data.draw(worlds(ids))
+    other = without if neighbours == "add-remove" else replaced
+    frames = [
+        table(each, ids).append_column("day", pa.array([day_of(row) for row in each], pa.string()))
+        for each in (rows, other)
+    ]
+    options = PERSON | {"neighbours": neighbours, "without_id": "own", "missing": "drop"}
+    options["text_columns"] = ["city", "day"]
+    statistics = ["count", "sum", "variance", "median", "histogram"]
+    question = Question(statistics, "x", -2, 3, 0.25, (-2.0, 0.0, 3.0), by=["day", "city"])
+    pairs = data.draw(
+        st.lists(
+            st.tuples(st.sampled_from("abcde"), st.sampled_from("012")), min_size=1, unique=True
+        )
+    )
+    for mechanism in ("laplace", "gaussian"):
+        request = of_pairs(question, **options, mechanism=mechanism)
+        (rule,) = cast("list[Any]", request.discoveries())
+        counts = [
+            engines.count_persons_by_group(frame, rule.columns, rule.unit, text=rule.columns)
+            for frame in frames
+        ]
+        first, second = (
+            dict(zip(each.keys, each.persons.tolist(), strict=True)) for each in counts
+        )
+        moved = [abs(first.get(key, 0) - second.get(key, 0)) for key in {*first, *second}]
+        assert max(moved, default=0) <= 1
+        power = 1 if mechanism == "laplace" else 2
+        assert sum(moved) <= rule.noise.mechanism.sensitivity**power
+        groups = {**request.groups, rule.columns: pairs}
+        (plan,) = request.plans(groups).values()
+        answers = [engines.tally(frame, plan).answers for frame in frames]
+        for _, query in request.prepare(groups):
+            index = plan.asks.index(query.ask)
+            check_sensitivity(payer_of(query), *(each[index] for each in answers))

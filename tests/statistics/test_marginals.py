@@ -479,7 +479,7 @@ def test_all_rows_of_a_person_may_be_in_one_coarser_group(neighbours: str, mecha
     (plan,) = request.plans().values()
     assert plan.unit is not None
     assert (plan.unit.max_groups, plan.unit.max_rows) == (2, 3)
-    assert [grouping.column for grouping in plan.by] == ["town"]
+    assert plan.grouped == ["town"]
 
 
 def test_numbers_of_persons_with_many_rows_add_up() -> None:

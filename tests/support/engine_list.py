@@ -20,8 +20,8 @@ import pytest
 from hypothesis import strategies as st
 
 from dpnoise.statistics.engines import tally
-from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Plan, Rows, Sums
-from support.tally_reference import assert_same
+from dpnoise.statistics.plan import Ask, Cells, Combinations, Edges, Grouping, Plan, Rows, Sums
+from support.tally_reference import assert_same, label
 from support.tally_reference import tally as reference_tally
 
 
@@ -169,11 +169,22 @@ def plans(draw: st.DrawFn, columns: list[str]) -> Plan:
     numbers = [name for name in NUMBERS if name in columns]
     keyed = [name for name in KEYS if name in columns]
     drawn_asks = draw(st.lists(asks(numbers), min_size=1, max_size=4))
-    by = []
-    for name in draw(st.lists(st.sampled_from(keyed), max_size=2, unique=True)):
+    by: list[Grouping | Combinations] = []
+    names = draw(st.lists(st.sampled_from(keyed), max_size=4, unique=True))
+    for name in names[:2]:
         keys = draw(st.lists(st.sampled_from(KEYS[name]), min_size=1, max_size=4, unique=True))
         by.append(Grouping(name, tuple(keys)))
+    if names[2:]:
+        by.insert(draw(st.integers(0, 2)), draw(combinations(tuple(names[2:]))))
     return Plan((*drawn_asks, Rows()), tuple(by), missing="drop")
+
+
+@st.composite
+def combinations(draw: st.DrawFn, names: tuple[str, ...]) -> Combinations:
+    """Draw combinations of the labels of columns."""
+    labels = (st.sampled_from(list(filter(None, map(label, KEYS[name])))) for name in names)
+    keys = draw(st.lists(st.tuples(*labels), min_size=1, max_size=8, unique=True))
+    return Combinations(names, tuple(keys))
 
 
 def arrow_table(columns: dict[str, list[Any]]) -> pa.Table:
@@ -216,7 +227,13 @@ def check_every_hostile_value(engine: Engine) -> None:
     binned += [Edges(name, (-1.0, 0.0, 0.5, 2.0**53, 2.0**63)) for name in numbers[:4]]
     binned += [Edges("u64", (-1.0, 5.0, 2.0**63, 2.0**64))] * ("u64" in numbers)
     by = tuple(Grouping(name, tuple(KEYS[name])) for name in ("text", "gint"))
+    names = tuple(name for name in KEYS if name not in {*engine.lacks, "text"})
+    rows = zip(*(map(label, columns[name]) for name in names), strict=True)
+    every_other = list(dict.fromkeys(row for row in rows if all(row)))[::2]
+    together = Combinations(names, tuple(every_other))
     for plan in (
+        Plan((*sums, Rows()), (together,), missing="drop"),
+        Plan((*wide, *binned), (together, by[0]), missing="drop"),
         Plan((*sums, *wide, *fine, Rows()), by, missing="drop"),
         Plan((*sums, *binned, Rows()), missing="drop"),
     ):

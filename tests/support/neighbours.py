@@ -123,6 +123,14 @@ class Stack:
         """All rows."""
         return [row for persons in self.worlds for rows in persons for row in rows]
 
+    def with_values(self, values: Sequence[str], rng: Random) -> "Stack":
+        """Return the same rows with other values of x."""
+        worlds = [
+            [[(*row[:3], str(rng.choice(values))) for row in rows] for rows in persons]
+            for persons in self.worlds
+        ]
+        return replace(self, worlds=worlds)
+
     def neighbour(self, hostile: str, rng: Random, *, replaced: bool) -> list[Row]:
         """Return rows with one more person in each world, or with one person replaced."""
         kept_worlds = self.worlds if not replaced else [persons[1:] for persons in self.worlds]
@@ -421,13 +429,15 @@ def check_neighbours(
     return largest
 
 
-def count_persons(source: Any, max_groups: int) -> dict[str, int]:
-    """Return the number of persons in each city, as counted by discovery."""
-    counts = count_persons_by_group(source, "city", Unit(("who",), max_groups, without_id="own"))
+def count_persons(
+    source: Any, max_groups: int, columns: Sequence[str] = ("city",)
+) -> dict[tuple[str, ...], int]:
+    """Return the number of persons in each group of columns, as counted by discovery."""
+    counts = count_persons_by_group(source, columns, Unit(("who",), max_groups, without_id="own"))
     return dict(zip(counts.keys, counts.persons.tolist(), strict=True))
 
 
-def distance(counts: Mapping[str, int], neighbour_counts: Mapping[str, int]) -> int:
+def distance(counts: Mapping[Any, int], neighbour_counts: Mapping[Any, int]) -> int:
     """Return the L1 distance between two counts of persons."""
     return sum(
         abs(counts.get(key, 0) - neighbour_counts.get(key, 0))

@@ -8,7 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from dpnoise.statistics.plan import Cells, Edges, Plan, Rows, SumAnswer, Sums, Tally
+from dpnoise.statistics.plan import (
+    Cells,
+    Combinations,
+    Edges,
+    Grouping,
+    Plan,
+    Rows,
+    SumAnswer,
+    Sums,
+    Tally,
+)
 
 Columns = Mapping[str, Sequence[Any]]
 
@@ -57,11 +67,9 @@ def tally(columns: Columns, plan: Plan) -> Tally:
         [
             row
             for row in range(size)
-            if all(has_key(columns, grouping, row, key) for grouping, key in chosen)
+            if all(is_in_group(columns, row, grouping, key) for grouping, key in chosen)
         ]
-        for chosen in product(
-            *([(grouping.column, key) for key in grouping.keys] for grouping in plan.by)
-        )
+        for chosen in product(*([(grouping, key) for key in grouping.keys] for grouping in plan.by))
     ]
     shape = tuple(len(grouping.keys) for grouping in plan.by)
     answers: list[Any] = []
@@ -79,9 +87,21 @@ def tally(columns: Columns, plan: Plan) -> Tally:
     return Tally(tuple(answers))
 
 
-def has_key(columns: Columns, name: str, row: int, key: Any) -> bool:
-    value = columns[name][row]
+def is_in_group(columns: Columns, row: int, grouping: Grouping | Combinations, key: Any) -> bool:
+    """Return whether a row has the declared key of a column, or the labels of several columns."""
+    if isinstance(grouping, Combinations):
+        return bool(tuple(label(columns[name][row]) for name in grouping.columns) == key)
+    value = columns[grouping.column][row]
     return value is not None and type(value) is type(key) and bool(value == key)
+
+
+def label(value: Any) -> str | None:
+    """Return the label of a discovered group: digits, true or false, a date, or the text itself."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.0f}".replace("-0", "0") if value.is_integer() else None
+    return None if value is None else str(value)
 
 
 def assert_same(ours: Tally, expected: Tally) -> None:

@@ -95,7 +95,7 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
             )
     for discovery in request.discoveries():
         rule = discovery.describe_rule(request.confidence)
-        text = f"\ngroups of {escape_text(discovery.column)}: {rule}"
+        text = f"\ngroups of {escape_text(discovery.subject)}: {rule}"
         console.print(terminal.prose(text))
         if discovery.counts:
             console.print(terminal.prose(escape_text(discovery.count_note)))

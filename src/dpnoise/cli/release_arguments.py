@@ -170,7 +170,8 @@ _QUESTION: Final = (
         {"type": _groups, "action": "append", "metavar": "COLUMN=A,B"},
         "declared groups, as they are written in the data: city=cork,dublin; spaces around a name "
         'are dropped, names in quotes taken as they stand: city="Cork, County","dublin "; a column '
-        "alone lets its groups be discovered, which needs --delta; repeat it for several columns",
+        "alone lets its groups be discovered, which needs --delta; repeat it for several columns, "
+        "whose combinations are discovered together",
     ),
     Option(
         "--groups-file",

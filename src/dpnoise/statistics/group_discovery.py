@@ -32,6 +32,7 @@ from dpnoise.statistics.plan import Unit
 from dpnoise.statistics.queries import Count
 from dpnoise.statistics.results import LossMixin, Release, WholeNoise
 
+Labels = tuple[str, ...]  # Of a group, one for each column.
 SELECTION_WORDS: Final = "optimal partition selection, exact"
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,40}")
 _WORD: Final = 64
@@ -120,17 +121,20 @@ def show_probabilities(epsilon: float, delta: float) -> list[int]:
     return numbers
 
 
-def label_order(label: str) -> tuple[bool, int, str]:
-    """Return a sort key that does not depend on the rows: integers first, then text."""
-    is_number = bool(_WHOLE_NUMBER.fullmatch(label))
-    return not is_number, int(label) if is_number else 0, label
+def group_order(labels: Sequence[str]) -> list[tuple[bool, int, str]]:
+    """Return a sort key of a group that does not depend on the rows: integers first, then text."""
+    is_number = [bool(_WHOLE_NUMBER.fullmatch(label)) for label in labels]
+    return [
+        (not is_whole, int(label) if is_whole else 0, label)
+        for is_whole, label in zip(is_number, labels, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
 class Discovery(LossMixin):
-    """How to discover the groups of a column."""
+    """How to discover the groups of columns: combinations of their keys."""
 
-    column: str
+    columns: tuple[str, ...]
     unit: Unit | None
     noise: WholeNoise | PartitionSelection
     threshold: int | None  # For noisy numbers of persons.
@@ -138,9 +142,14 @@ class Discovery(LossMixin):
     counts: bool = False  # Whether the noisy numbers of persons are published.
 
     @property
+    def subject(self) -> str:
+        """The columns, in words."""
+        return " and ".join(self.columns)
+
+    @property
     def paid_for(self) -> tuple[str, ...]:
         """The results that the privacy loss of the discovery pays for."""
-        return (f"groups of {self.column}", *(("count",) if self.counts else ()))
+        return (f"groups of {self.subject}", *(("count",) if self.counts else ()))
 
     @property
     def scale(self) -> float | None:
@@ -166,15 +175,16 @@ class Discovery(LossMixin):
         """A sentence on counts that discovered groups; empty if they are not published."""
         if not self.counts:
             return ""
+        whose = "its" if len(self.columns) == 1 else "their"
         return (
-            f"The counts by {self.column} discovered its groups: only those of {self.threshold:,} "
-            "or more are shown, so counts near that are too large on average. "
+            f"The counts by {self.subject} discovered {whose} groups: only those of "
+            f"{self.threshold:,} or more are shown, so counts near that are too large on average. "
             "Margins hold for groups of at least that size."
         )
 
     def discover(
-        self, keys: Sequence[str], persons: Integers, rng: Generator | None
-    ) -> dict[str, int | None]:
+        self, keys: Sequence[Labels], persons: Integers, rng: Generator | None
+    ) -> dict[Labels, int | None]:
         """Return the groups that are shown, with their noisy numbers of persons if there are some.
 
         Those with the largest noisy numbers come first.
@@ -184,11 +194,11 @@ class Discovery(LossMixin):
         if isinstance(self.noise, PartitionSelection):
             shown = self.noise.show(persons, rng).tolist()
             names = [key for key, is_shown in zip(keys, shown, strict=True) if is_shown]
-            return dict.fromkeys(sorted(names, key=label_order))
+            return dict.fromkeys(sorted(names, key=group_order))
         assert self.threshold is not None  # noqa: S101 - for the type checker
         noisy = self.noise.release(persons, rng).tolist()
         ranked = sorted(
-            (-number, label_order(key), key)
+            (-number, group_order(key), key)
             for number, key in zip(noisy, keys, strict=True)
             if number >= self.threshold
         )

@@ -66,6 +66,30 @@ class Grouping:
     keys: tuple[Any, ...]  # Each is a `Key`.
     discovered: bool = False  # Whether the keys are labels of discovered groups, always text.
 
+    @property
+    def groupings(self) -> tuple["Grouping", ...]:
+        """The only grouping."""
+        return (self,)
+
+
+@dataclass(frozen=True)
+class Combinations:
+    """Columns to group rows by together, and the discovered combinations of their labels.
+
+    Rows with other combinations are left out.
+    """
+
+    columns: tuple[str, ...]
+    keys: tuple[tuple[str, ...], ...]  # Each has one label for each column.
+
+    @property
+    def groupings(self) -> tuple[Grouping, ...]:
+        """The labels of each column."""
+        return tuple(
+            Grouping(name, tuple(dict.fromkeys(key[index] for key in self.keys)), discovered=True)
+            for index, name in enumerate(self.columns)
+        )
+
 
 @dataclass(frozen=True)
 class PersonValue:
@@ -105,7 +129,7 @@ class Plan:
     """The integers to compute in one pass over the data."""
 
     asks: tuple[Ask, ...]
-    by: tuple[Grouping, ...] = ()
+    by: tuple[Grouping | Combinations, ...] = ()
     missing: str = "error"  # Rows without a value are an "error", or "drop" ignores them there.
     unit: Unit | None = None  # The privacy unit; None for one row.
     where: Condition | None = None  # Only rows that match count; None for all rows.
@@ -122,9 +146,14 @@ class Plan:
         return list(dict.fromkeys(ask.column for ask in self.value_asks))
 
     @property
+    def grouped(self) -> list[str]:
+        """The columns to group by."""
+        return [part.column for each in self.by for part in each.groupings]
+
+    @property
     def expressions(self) -> list[Condition | ValueNode]:
         """The filter, and the derived columns that are values or groups."""
-        used = {*self.value_columns, *(grouping.column for grouping in self.by)}
+        used = {*self.value_columns, *self.grouped}
         where = [] if self.where is None else [self.where]
         return [*where, *(value for name, value in self.derived if name in used)]
 
@@ -140,7 +169,7 @@ class Plan:
     def columns(self) -> list[str]:
         """All columns of the data, each once: sources, groups and person ids."""
         derived = dict(self.derived)
-        grouped = [each.column for each in self.by if each.column not in derived]
+        grouped = [name for name in self.grouped if name not in derived]
         ids = () if self.unit is None else self.unit.columns
         names = [column.name for column in self.sources]
         return list(dict.fromkeys([*names, *grouped, *ids]))

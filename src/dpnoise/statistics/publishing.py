@@ -23,7 +23,8 @@ from dpnoise.core.safe_text import align_columns, escape_text
 from dpnoise.core.strict_json import Data
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
-from dpnoise.statistics.group_discovery import FROM_DISCOVERY, label_order
+from dpnoise.statistics.engines.checking import TooManyCountsError
+from dpnoise.statistics.group_discovery import FROM_DISCOVERY, Labels, group_order
 from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
 from dpnoise.statistics.marginals import ADDS_UP, Adjustment, marginal_answer
 from dpnoise.statistics.plan import Answer, Key
@@ -36,7 +37,7 @@ from dpnoise.statistics.shared_sums import AnyQuery, NoisySums
 Progress = Callable[[float], object]
 
 Keys = tuple[Any, ...]  # Keys of groups: text, numbers, booleans or dates.
-DiscoveredKeys = dict[str, int | None]  # With their noisy numbers of persons, if there are some.
+DiscoveredKeys = dict[Labels, int | None]  # With their noisy numbers of persons, if there are some.
 Frame = Any  # A table of pyarrow, pandas or Polars, which need not be installed.
 Row = dict[str, Any]  # Plain data, for JSON or a table.
 
@@ -90,7 +91,7 @@ class Table:
     date
         The date of the release, in UTC.
     found
-        The discovered groups, by column.
+        The discovered groups, by the columns that were discovered together.
     ledger
         The name, the head and the remaining budget of the ledger that paid; None without a ledger.
     source
@@ -107,7 +108,7 @@ class Table:
     request: Request
     published: tuple[Published, ...]
     date: str = field(default_factory=utc_time)
-    found: Mapping[str, Keys] = field(default_factory=dict)
+    found: Mapping[tuple[str, ...], Keys] = field(default_factory=dict)
     ledger: Data | None = None
     source: str | None = None
 
@@ -200,7 +201,7 @@ class Table:
             "request": self.request.to_dict(),
             "discovered": [
                 {
-                    "column": discovery.column,
+                    "columns": list(discovery.columns),
                     "threshold": discovery.threshold,
                     "rule": discovery.describe_rule(self.request.confidence),
                     "mechanism": discovery.noise.words,
@@ -209,7 +210,9 @@ class Table:
                     "rho": discovery.rho,
                     "paid_for": list(discovery.paid_for),
                     "note": discovery.count_note,
-                    "groups": [key_for_json(key) for key in self.found.get(discovery.column, ())],
+                    "groups": [
+                        _group_data(group) for group in self.found.get(discovery.columns, ())
+                    ],
                 }
                 for discovery in self.request.discoveries()
             ],
@@ -284,9 +287,14 @@ def _rows(published: Published, by: Sequence[str], note: str) -> Iterator[Row]:
         }
 
 
+def _group_data(group: Keys) -> Any:
+    """Return the key of a group for JSON: a list if it groups by several columns."""
+    keys = [key_for_json(key) for key in group]
+    return None if not keys else keys[0] if len(keys) == 1 else keys
+
+
 def _release_data(published: Published) -> Row:
-    keys = [key_for_json(key) for key in published.group]
-    group = None if not keys else keys[0] if len(keys) == 1 else keys
+    group = _group_data(published.group)
     about = {"column": published.column, "by": list(published.by), "group": group}
     return {**about, "where": published.where, **asdict(published.release)}
 
@@ -360,11 +368,11 @@ def publish(  # Most of its lines are documentation.
     _check_request(source, request)
     charge = LedgerCharge(ledger, request)
     source = _open_source(source, request)
-    discovered: dict[str, DiscoveredKeys] = {}
+    discovered: dict[tuple[str, ...], DiscoveredKeys] = {}
     if request.discovered:
-        *first, progress = _passes(progress, len(request.discovered) + 2)
+        *first, progress = _passes(progress, len(request.discovered_together) + 2)
         discovered = _discover(source, request, charge, rng, first)
-    found = {column: tuple(keys) for column, keys in discovered.items()}
+    found = {columns: tuple(keys) for columns, keys in discovered.items()}
     groups = {**request.groups, **found}
     plans = request.plans(groups)
     plan_list = list(plans.values())  # Empty if no group was discovered.
@@ -379,7 +387,11 @@ def publish(  # Most of its lines are documentation.
     def release(question: Question, query: AnyQuery) -> list[Release]:
         key = request.table_key(question, query)
         if isinstance(query, FROM_DISCOVERY):
-            answer: Any = np.array(list(discovered[question.by[0]].values()))
+            columns = request.discovered_columns(question.by)
+            order = [question.by.index(name) for name in columns]
+            keys: Any = request.keys(question, groups)
+            answer: Any = [discovered[columns][tuple(key[i] for i in order)] for key in keys]
+            answer = np.array(answer)
         elif key not in plans:
             return []  # No group was discovered.
         else:
@@ -444,8 +456,8 @@ def _discover(
     charge: LedgerCharge,
     rng: Generator,
     passes: Sequence[Progress],
-) -> dict[str, DiscoveredKeys]:
-    """Return the groups that are shown, with their noisy numbers of persons, by column.
+) -> dict[tuple[str, ...], DiscoveredKeys]:
+    """Return the groups that are shown, with their noisy numbers of persons, by columns.
 
     Every error in the data is raised before the ledger is charged and noise is drawn.
     """
@@ -454,13 +466,13 @@ def _discover(
     for discovery, progress in zip(request.discoveries(), counting, strict=True):
         text = request.text_columns
         person_counts = engines.count_persons_by_group(
-            source, discovery.column, discovery.unit, text=text, progress=progress
+            source, discovery.columns, discovery.unit, text=text, progress=progress
         )
         counts.append((discovery, person_counts))
     engines.tally_all(source, request.checks(), progress=checking)
     charge.pay()
     ranked = {
-        discovery.column: discovery.discover(person_counts.keys, person_counts.persons, rng)
+        discovery.columns: discovery.discover(person_counts.keys, person_counts.persons, rng)
         for discovery, person_counts in counts
     }
     return _limit_groups(request, ranked)
@@ -476,25 +488,25 @@ def _passes(progress: Progress, number: int) -> list[Progress]:
 
 
 def _limit_groups(
-    request: Request, ranked: Mapping[str, DiscoveredKeys]
-) -> dict[str, DiscoveredKeys]:
-    """Return the groups of each column in order: the first, as many as the plans allow.
+    request: Request, ranked: Mapping[tuple[str, ...], DiscoveredKeys]
+) -> dict[tuple[str, ...], DiscoveredKeys]:
+    """Return the groups of each discovery in order: the first, as many as the plans allow.
 
-    The limit is the same for every column. The ledger is already charged, so an error would waste
-    budget. Which groups are left out depends only on noisy numbers, or on their names.
+    The limit is the same for every discovery. The ledger is already charged, so an error would
+    waste budget. Which groups are left out depends only on noisy numbers, or on their names.
     """
 
-    def keep_first(number: int) -> dict[str, DiscoveredKeys]:
+    def keep_first(number: int) -> dict[tuple[str, ...], DiscoveredKeys]:
         return {
-            column: {key: keys[key] for key in sorted(list(keys)[:number], key=label_order)}
-            for column, keys in ranked.items()
+            columns: {key: keys[key] for key in sorted(list(keys)[:number], key=group_order)}
+            for columns, keys in ranked.items()
         }
 
     def is_too_many(number: int) -> bool:
-        kept = {column: tuple(keys) for column, keys in keep_first(number).items()}
+        kept = {columns: tuple(keys) for columns, keys in keep_first(number).items()}
         try:
             request.check_plans({**request.groups, **kept})
-        except ArgumentError:
+        except TooManyCountsError:
             return True
         return False
 
@@ -516,9 +528,7 @@ def rehearsal(request: Request) -> Table:
         zero = Release(query.name, value, query.epsilon, scale=None, error=error, **known)
         return [zero] * len(request.keys(question, groups))
 
-    groups = {
-        column: ("",) if isinstance(keys, str) else keys for column, keys in request.groups.items()
-    }
+    groups = request.with_placeholders()
     return Table(request, _publish_all(request, groups, zeros))
 
 

@@ -137,7 +137,7 @@ class Question:
         A list of "count", "sum", "mean", "variance", "std", "median", "histogram",
         `Quantile(0.9)` and `Quantiles([0.25, 0.75])`. The last two become texts, as in TOML:
         "quantile:0.9" and "quantiles:0.25,0.75". Or only "groups", which publishes the discovered
-        groups of one column without numbers.
+        groups without numbers.
     column
         The column of numbers. A count without a column counts rows.
     lower, upper
@@ -213,11 +213,11 @@ class Question:
         if self.per_person is not None:
             self._check_per_person(self.per_person)
         if GROUPS in self.statistic_names:
-            is_single = len(self.statistics) == len(self.by) == 1
+            is_single = len(self.statistics) == 1 and self.by
             if not is_single or self.column is not None or self.where is not None:
                 raise ArgumentError(
-                    '"groups" publishes which groups one column has, without numbers: ask for it '
-                    "in a separate question, with {by}, without a column of numbers or a filter.",
+                    '"groups" publishes which groups there are, without numbers: ask for it in a '
+                    "separate question, with {by}, without a column of numbers or a filter.",
                     by=["city"],
                 )
             return

@@ -38,7 +38,7 @@ from dpnoise.statistics.questions import (
     check_groups,
     check_person_limits,
 )
-from dpnoise.statistics.request_fields import Groups, RequestFields, counts_rows, number_of_groups
+from dpnoise.statistics.request_fields import Groups, RequestFields, counts_rows
 
 
 def check_fields(request: RequestFields) -> None:
@@ -90,10 +90,11 @@ def _check_groups(request: RequestFields) -> None:
                 "too. Declare them, or publish another column."
             )
     for question in request.publish:
-        if GROUPS in question.statistic_names and question.by[0] not in request.discovered:
+        declared = [name for name in question.by if name not in request.discovered]
+        if GROUPS in question.statistic_names and declared:
             raise ArgumentError(
-                f"The groups of {question.by[0]!r} are declared. To publish which there are, "
-                f'discover them: groups={{"{question.by[0]}": "discover"}}.'
+                f"The groups of {declared[0]!r} are declared. To publish which there are, "
+                f'discover them: groups={{"{declared[0]}": "discover"}}.'
             )
     if request.discovered and any(question.error is not None for question in request.publish):
         raise ArgumentError(
@@ -286,7 +287,7 @@ def _check_max_groups(
 ) -> None:
     """Raise if `max_groups` is more than the number of groups of all these questions."""
     numbers = [
-        number_of_groups(request.table_columns(question, statistic), request.groups)
+        request.number_of_groups(request.table_columns(question, statistic), request.groups)
         for question in questions
         for statistic in question.statistic_names
     ]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from math import prod
 from typing import Any
 
@@ -23,6 +23,7 @@ from dpnoise.statistics.expressions import (
     parse_value,
     possible_values,
 )
+from dpnoise.statistics.group_discovery import group_order
 from dpnoise.statistics.marginals import (
     ADDS_UP,
     Hierarchy,
@@ -30,14 +31,16 @@ from dpnoise.statistics.marginals import (
     Marginal,
     level_of,
 )
-from dpnoise.statistics.plan import Key
+from dpnoise.statistics.plan import Combinations, Grouping, Key
 from dpnoise.statistics.questions import (
     GROUPS,
     PERSON_LIMITS,
     Question,
 )
 
-Groups = Mapping[str, Sequence[Key]]  # The keys of each column, or the word "discover".
+# The keys of each column, or the word "discover". After the discovery also the groups of columns
+# that are discovered together, by a tuple of their names.
+Groups = Mapping[Any, Sequence[Any]]
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,16 @@ class RequestFields:
     def discovered(self) -> tuple[str, ...]:
         """The columns whose groups are discovered."""
         return tuple(name for name in self.groups if name in self.grouped and self.is_open(name))
+
+    @cached_property
+    def discovered_together(self) -> tuple[tuple[str, ...], ...]:
+        """The columns of each discovery."""
+        together = dict.fromkeys(self.discovered_columns(each.by) for each in self.publish)
+        return tuple(columns for columns in together if columns)
+
+    def discovered_columns(self, by: Sequence[str]) -> tuple[str, ...]:
+        """Return those of some columns whose groups are discovered, together."""
+        return tuple(name for name in self.groups if name in by and self.is_open(name))
 
     @property
     def grouped(self) -> list[str]:
@@ -157,8 +170,44 @@ class RequestFields:
 
     def keys(self, question: Question, groups: Groups | None = None) -> list[tuple[Key, ...]]:
         """Return the keys of a question's groups in order; one empty key if it does not group."""
-        groups = self.groups if groups is None else groups
-        return list(product(*(groups[column] for column in question.by)))
+        axes = self.axes(question.by, self.groups if groups is None else groups)
+        names = [part.column for axis in axes for part in axis.groupings]
+        order = [names.index(name) for name in question.by]
+        keys = (
+            axis.keys if isinstance(axis, Combinations) else [(key,) for key in axis.keys]
+            for axis in axes
+        )
+        flat = (tuple(chain.from_iterable(group)) for group in product(*keys))
+        return [tuple(group[index] for index in order) for group in flat]
+
+    def axes(self, by: Sequence[str], groups: Groups) -> list[Grouping | Combinations]:
+        """Return a grouping for each column with declared groups, and one for all others.
+
+        Columns, and groups that are discovered, are in the order of `by`.
+        """
+        together = self.discovered_columns(by)
+        columns = tuple(name for name in by if name in together)
+        order = [together.index(name) for name in columns]
+        axes: list[Grouping | Combinations] = []
+        for name in by:
+            if name not in together:
+                axes.append(Grouping(name, tuple(groups[name])))
+            elif name == columns[0]:
+                labels = (tuple(group[index] for index in order) for group in groups[together])
+                axes.append(Combinations(columns, tuple(sorted(labels, key=group_order))))
+        return axes
+
+    def number_of_groups(self, by: Sequence[str], groups: Groups) -> int | None:
+        """Return the number of groups of all columns together, or None if it is not known yet."""
+        together = self.discovered_columns(by)
+        if together and together not in groups:
+            return None
+        names = [*(name for name in by if name not in together), *([together] if together else [])]
+        return prod(len(groups[name]) for name in names)
+
+    def with_placeholders(self) -> Groups:
+        """Return the groups, with one group of each discovery, whose labels are empty."""
+        return {**self.groups, **{each: (("",) * len(each),) for each in self.discovered_together}}
 
     def columns(self) -> list[str]:
         """Return the columns of numbers, each once."""
@@ -235,13 +284,6 @@ class RequestFields:
         if rule is None or not float(rule[1]):
             reject("suppress", self.suppress, 'be a rule such as "margin > 0.3"')
         return float(rule[1])
-
-
-def number_of_groups(by: Sequence[str], groups: Groups) -> int | None:
-    """Return the number of groups of all columns together, or None if it is not known yet."""
-    if any(isinstance(groups[column], str) for column in by):
-        return None
-    return prod(len(groups[column]) for column in by)
 
 
 def counts_rows(question: Question) -> bool:

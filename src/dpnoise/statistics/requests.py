@@ -4,10 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Final
 
-from dpnoise.core.errors import (
-    ArgumentError,
-    explain_construction,
-)
+from dpnoise.core.errors import explain_construction
 from dpnoise.core.safe_text import escape_text
 from dpnoise.release.calibration import quotient_down
 from dpnoise.statistics.bounds import (
@@ -43,7 +40,7 @@ from dpnoise.statistics.questions import (
     Question,
 )
 from dpnoise.statistics.request_checks import check_fields
-from dpnoise.statistics.request_fields import Groups, RequestFields, number_of_groups
+from dpnoise.statistics.request_fields import Groups, RequestFields
 from dpnoise.statistics.results import WholeNoise
 from dpnoise.statistics.shared_sums import AnyQuery, share_sums
 
@@ -74,7 +71,9 @@ class Request(RequestFields):
         left out without an error, because an error would reveal them. Declared groups without rows
         are published, too. "discover" in place of a list publishes the groups with enough persons,
         which needs `delta`. A count by this column then costs nothing more, if each person counts
-        once in a group: it is the noisy number of persons that discovered the group.
+        once in a group: it is the noisy number of persons that discovered the group. Several such
+        columns of a question are discovered together: only their combinations with enough persons
+        are published.
     missing
         How to treat rows without a value: "error" raises, "drop" leaves them out.
     confidence
@@ -161,9 +160,10 @@ class Request(RequestFields):
     def __post_init__(self) -> None:
         check_fields(self)
         self.cost()  # Raises if the arguments of the budget contradict each other.
-        placeholders = dict.fromkeys(self.discovered, ("",))  # One group for each such column.
-        self.check_plans({**self.groups, **placeholders})
-        self.discoveries()  # Raises if no group could ever be shown.
+        self.check_plans(self.with_placeholders())
+        if self.discovered:  # Raises if no group could ever be shown, or noise is out of range.
+            self.discoveries()
+            self.prepare()
 
     def __str__(self) -> str:
         """Return the questions, the groups, the cost and the privacy unit in words."""
@@ -203,7 +203,7 @@ class Request(RequestFields):
         if total is not None:  # The question and the request may give one of them each.
             most, rows = min(most, total), min(rows, total)
         columns = self.table_columns(question, statistic)
-        bounds = self._contribution_bounds(number_of_groups(columns, groups), most, rows)
+        bounds = self._contribution_bounds(self.number_of_groups(columns, groups), most, rows)
         return replace(bounds, total=total)
 
     def _bounds_of_question(
@@ -233,12 +233,15 @@ class Request(RequestFields):
             is_pure=self.rho is None and (self.mechanism or default) == LAPLACE,
         )
 
-    def _discovery_bounds(self, column: str) -> ContributionBounds:
+    def _questions_about(self, columns: tuple[str, ...]) -> list[Question]:
+        """Return the questions about groups that are discovered together."""
+        return [each for each in self.publish if self.discovered_columns(each.by) == columns]
+
+    def _discovery_bounds(self, columns: tuple[str, ...]) -> ContributionBounds:
         """Return the bounds with which groups are discovered: the most of any question by them."""
-        questions = [question for question in self.publish if column in question.by]
         bounds = [
             self._bounds_of_table(question, question.statistic_names[0], self.groups)
-            for question in questions
+            for question in self._questions_about(columns)
         ]
         return self._contribution_bounds(None, max(each.groups for each in bounds), 1)
 
@@ -271,10 +274,11 @@ class Request(RequestFields):
         It counts the persons of all rows. The rows, or values, have the same number if each person
         counts once in a group and no value is missing.
         """
-        if question.by not in {(column,) for column in self.discovered} or question.where:
+        columns = self.discovered_columns(question.by)
+        if not columns or len(columns) < len(question.by) or question.where:
             return False
         own = self._bounds_of_question(question, name, self.groups)
-        counts_once = own.rows == 1 and own.groups == self._discovery_bounds(question.by[0]).groups
+        counts_once = own.rows == 1 and own.groups == self._discovery_bounds(columns).groups
         has_values = question.column is None or self.missing == "error"
         return name == GROUPS or (name == "count" and counts_once and has_values)
 
@@ -309,7 +313,7 @@ class Request(RequestFields):
     @cached_property
     def prices(self) -> Prices:
         """The loss of each part, and the total cost."""
-        items = list(map(self._discovery_item, self.discovered))
+        items = list(map(self._discovery_item, self.discovered_together))
         for question in self.publish:
             for names in self._payments(question):
                 is_selected = names[0].partition(":")[0] in SELECTED
@@ -327,68 +331,70 @@ class Request(RequestFields):
         """Return the total cost, in epsilon and in rho."""
         return self.prices.cost
 
-    def _answers(self, column: str) -> dict[str, float]:
-        """Return the weights of the statistics that the discovery of a column answers."""
+    def _answers(self, columns: tuple[str, ...]) -> dict[str, float]:
+        """Return the weights of the statistics that the discovery of columns answers."""
         weights: dict[str, float] = {}
-        for question in self.publish:
+        for question in self._questions_about(columns):
             for name in question.statistic_names:
-                if question.by == (column,) and self._is_from_discovery(question, name):
+                if self._is_from_discovery(question, name):
                     weights[name] = weights.get(name, 0.0) + question.weight
         return weights
 
-    def _changed_groups(self, column: str) -> int | None:
+    def _changed_groups(self, columns: tuple[str, ...]) -> int | None:
         """Return the number of groups that a person changes, if only their names are discovered.
 
         None if noisy numbers of persons are needed: to publish them, to keep the largest groups of
         statistics with many cells, or because the losses would be too many to compose.
         """
-        contribution = self._discovery_bounds(column)
+        contribution = self._discovery_bounds(columns)
         changed = contribution.groups * (2 if contribution.replace else 1)
         has_cells = any(
-            column in question.by and name.partition(":")[0] in {*SELECTED, "histogram"}
-            for question in self.publish
+            name.partition(":")[0] in {*SELECTED, "histogram"}
+            for question in self._questions_about(columns)
             for name in question.statistic_names
         )
-        is_numbered = has_cells or "count" in self._answers(column)
+        is_numbered = has_cells or "count" in self._answers(columns)
         return None if is_numbered or changed > _MOST_SELECTIONS else changed
 
-    def _discovery_item(self, column: str) -> Item:
+    def _discovery_item(self, columns: tuple[str, ...]) -> Item:
         """Return the item that pays for a discovery and for all statistics that it answers."""
-        weight = sum(self._answers(column).values()) or 1.0
-        make = partial(self._discovery, column)
-        return Item(make, self._changed_groups(column), weight, discovers=True)
+        weight = sum(self._answers(columns).values()) or 1.0
+        make = partial(self._discovery, columns)
+        return Item(make, self._changed_groups(columns), weight, discovers=True)
 
-    def _discovery(self, column: str, loss: Loss, aside: float) -> Discovery:
-        """Return how to discover the groups of a column with a loss.
+    def _discovery(self, columns: tuple[str, ...], loss: Loss, aside: float) -> Discovery:
+        """Return how to discover the groups of columns with a loss.
 
-        The columns split the delta that is set aside, because one person may be the only member of
+        Discoveries split the delta that is set aside, because one person may be the only member of
         a group in each of them. So do the groups of a person, if only their names are discovered.
         """
-        contribution = self._discovery_bounds(column)
+        contribution = self._discovery_bounds(columns)
         unit = self._unit(contribution, None)
-        delta = quotient_down(aside, len(self.discovered))
-        changed = self._changed_groups(column)
+        delta = quotient_down(aside, len(self.discovered_together))
+        changed = self._changed_groups(columns)
         if loss.kind == PURE and changed is not None:
             selection = PartitionSelection(loss.amount, quotient_down(delta, changed))
             selection.smallest_shown(0.5)  # Raises if no group could ever be shown.
-            return Discovery(column, unit, selection, None, (loss,) * changed)
+            return Discovery(columns, unit, selection, None, (loss,) * changed)
         change = RowChange.of_number(1, 0)  # A replaced person does not change a number.
         noise = WholeNoise.of(loss, contribution, change, counts=True)
         least = threshold(noise.mechanism, contribution.groups, delta)
-        counts = "count" in self._answers(column)
-        return Discovery(column, unit, noise, least, (loss,), counts)
+        counts = "count" in self._answers(columns)
+        return Discovery(columns, unit, noise, least, (loss,), counts)
 
     @cached_property
-    def _discoveries(self) -> dict[str, Discovery]:
-        losses = zip(self.discovered, self.prices.losses, strict=False)
-        return {column: self._discovery(column, loss, self.prices.aside) for column, loss in losses}
+    def _discoveries(self) -> dict[tuple[str, ...], Discovery]:
+        losses = zip(self.discovered_together, self.prices.losses, strict=False)
+        return {
+            columns: self._discovery(columns, loss, self.prices.aside) for columns, loss in losses
+        }
 
     def discoveries(self) -> list[Discovery]:
-        """Return how to discover the groups of each column without declared groups."""
+        """Return how to discover the groups of columns without declared groups."""
         return list(self._discoveries.values())
 
     def _discovered_query(self, question: Question, name: str) -> AnyQuery:
-        discovery = self._discoveries[question.by[0]]
+        discovery = self._discoveries[self.discovered_columns(question.by)]
         if name == GROUPS:
             return DiscoveredGroups(discovery)
         return DiscoveredCount(question.column, discovery)
@@ -396,7 +402,7 @@ class Request(RequestFields):
     def prepare(self, groups: Groups | None = None) -> list[tuple[Question, AnyQuery]]:
         """Return a query for each statistic, with its part of the budget."""
         groups = self.groups if groups is None else groups
-        losses = iter(self.prices.losses[len(self.discovered) :])
+        losses = iter(self.prices.losses[len(self.discovered_together) :])
         prepared: list[tuple[Question, AnyQuery]] = []
         for question in self.publish:
             queries = [
@@ -421,13 +427,10 @@ class Request(RequestFields):
         plans: dict[PlanKey, Plan] = {}
         for question, query in self.prepare(groups):
             key = self.table_key(question, query)
-            if isinstance(query, FROM_DISCOVERY) or not all(groups[name] for name in key.by):
+            if isinstance(query, FROM_DISCOVERY) or not self.number_of_groups(key.by, groups):
                 continue  # The discovery answers it, or no group was discovered.
             asks = dict.fromkeys((*(plans[key].asks if key in plans else ()), query.ask))
-            by = tuple(
-                Grouping(name, tuple(groups[name]), discovered=self.is_open(name))
-                for name in key.by
-            )
+            by = plans[key].by if key in plans else tuple(self.axes(key.by, groups))
             bounds = self._bounds_of_table(question, query.name, groups)
             unit = self._unit(bounds, question.person_value)
             where = self.conditions[question.where]
@@ -488,16 +491,16 @@ class Request(RequestFields):
         return ", ".join(f"{name} {amount:g}" for name, amount in amounts.items() if amount)
 
     def check_plans(self, groups: Groups) -> None:
-        """Raise ArgumentError if engines cannot answer exactly, or if there are too many counts."""
+        """Raise if engines cannot answer exactly; TooManyCountsError if groups are too many."""
         cells = 0
         for question, query in self.prepare(groups):
             if isinstance(query, FROM_DISCOVERY):
                 continue
             ask = query.ask
             group_cells = checking.number_of_cells(ask) if isinstance(ask, Cells | Edges) else 1
-            cells += group_cells * (number_of_groups(question.by, groups) or 0)
+            cells += group_cells * (self.number_of_groups(question.by, groups) or 0)
         if cells > _MOST_CELLS:
-            raise ArgumentError(
+            raise checking.TooManyCountsError(
                 f"All groups together must have at most 2^26 cells, got {cells:,}. Use fewer "
                 "groups, or give quantiles a coarser grid."
             )

@@ -23,7 +23,7 @@ from support.tally_reference import tally as reference_tally
 
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, DpnoiseError
 from dpnoise.statistics.engines import Files, tally, tally_all
-from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, Plan, Rows, Sums
+from dpnoise.statistics.plan import Ask, Cells, Combinations, Edges, Grouping, Plan, Rows, Sums
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -128,6 +128,29 @@ def test_groups_match_values_of_the_same_kind(
 ) -> None:
     assert counts(column, keys, kind) == expected
     assert count_rows_of_file(column, keys, kind, tmp_path) == expected
+
+
+def test_combinations_match_in_all_their_columns(tmp_path: Path) -> None:
+    """-0.0 is 0, and a label of one column does not match in the other."""
+    table = pa.table(
+        {
+            "city": ["0", "0", "7", "0", None, "7", "0"],
+            "day": [0.0, -0.0, 7.0, 7.0, 0.0, None, float("nan")],
+        }
+    )
+    parquet.write_table(table, tmp_path / "stays.parquet")
+    by = Combinations(("city", "day"), (("7", "7"), ("0", "0"), ("7", "0")))
+    pandas = table.to_pandas(types_mapper=pd.ArrowDtype)
+    frames = [table, pl.from_arrow(table), duckdb_frame(table), pandas]
+    for frame in (*frames, Files(tmp_path / "stays.parquet")):
+        plans = [
+            Plan((Rows(),), (by,)),
+            Plan((Rows(),), (Grouping("city", ("7",)),)),
+            Plan((Rows(),)),
+        ]
+        answers = [answer.answers[0].tolist() for answer in tally_all(frame, plans)]  # type: ignore[union-attr]
+        assert answers == [[1, 2, 0], [2], 7]
+        assert tally(frame, plans[0]).answers[0].tolist() == [1, 2, 0]  # type: ignore[union-attr]
 
 
 OTHER_KINDS = [

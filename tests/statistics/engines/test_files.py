@@ -236,7 +236,8 @@ def test_a_number_of_json_is_one_person_and_one_group_however_it_is_written(tmp_
     by = (Grouping("city", ("1",)),)
     (counts,) = tally(Files(path), Plan((Rows(),), by, unit=Unit(("who",)))).answers
     assert np.asarray(counts).tolist() == [1]
-    assert count_persons_by_group(Files(path), "city", None) == PersonCounts(["1"], np.array([3]))
+    persons = count_persons_by_group(Files(path), ["city"], None)
+    assert persons == PersonCounts([("1",)], np.array([3]))
 
 
 @pytest.mark.parametrize("cell", ["0.5", "9007199254740993.0", "1e300", "[7]", '{"id": 7}'])
@@ -245,7 +246,7 @@ def test_an_id_of_json_that_may_have_been_rounded_is_refused(cell: str, tmp_path
     with pytest.raises(ArgumentError, match="neither text nor a whole number below"):
         tally(Files(path), Plan((Rows(),), unit=Unit(("who",))))
     with pytest.raises(ArgumentError, match="neither text nor a whole number below"):
-        count_persons_by_group(Files(path), "who", None)
+        count_persons_by_group(Files(path), ["who"], None)
 
 
 def test_an_id_of_one_plan_cannot_be_a_value_of_another(tmp_path: Path) -> None:

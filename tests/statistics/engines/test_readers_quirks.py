@@ -62,7 +62,7 @@ def test_objects_that_are_not_all_text_are_refused_in_any_row(odd: list[Any]) ->
     with pytest.raises(ArgumentError, match="not all text"):
         tally(frame, BY_CITY)
     with pytest.raises(ArgumentError, match="not all text"):
-        count_persons_by_group(frame, "who", None)
+        count_persons_by_group(frame, ["who"], None)
     mixed = frame.assign(who=frame["who"].astype("category"))
     with pytest.raises(ArgumentError, match=r"not all text"):
         tally(mixed, BY_CITY)
@@ -75,7 +75,7 @@ def test_columns_of_duckdb_that_differ_by_capitals_are_refused() -> None:
             with pytest.raises(ArgumentError, match="differ only by capitals"):
                 tally(relation, plan)
         with pytest.raises(ArgumentError, match="differ only by capitals"):
-            count_persons_by_group(relation, name, None)
+            count_persons_by_group(relation, [name], None)
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "ns"])
@@ -121,8 +121,8 @@ def test_ambiguous_text_must_be_declared_to_be_text(engine: str) -> None:
     declared = Unit(("who",), text=("who",))
     undeclared: list[Callable[[Any], object]] = [
         lambda frame: tally(frame, BY_CITY),
-        lambda frame: count_persons_by_group(frame, "who", None),
-        lambda frame: count_persons_by_group(frame, "city", UNIT),
+        lambda frame: count_persons_by_group(frame, ["who"], None),
+        lambda frame: count_persons_by_group(frame, ["city"], UNIT),
     ]
     for text in every_nth_case(4, AMBIGUOUS):
         frame = FRAMES[engine]({"who": [text, "word"], "city": ["a", "a"]})
@@ -131,8 +131,8 @@ def test_ambiguous_text_must_be_declared_to_be_text(engine: str) -> None:
                 ask(frame)
         (counts,) = tally(frame, Plan((Rows(),), unit=declared)).answers
         assert int(counts) == 2, text  # type: ignore[arg-type]
-        assert sorted(count_persons_by_group(frame, "who", None, text=["who"]).keys) == sorted(
-            [text, "word"]
+        assert sorted(count_persons_by_group(frame, ["who"], None, text=["who"]).keys) == sorted(
+            [(text,), ("word",)]
         )
 
 
@@ -143,9 +143,9 @@ def test_duckdb_parses_more_words_as_booleans(word: str, tmp_path: Path) -> None
     assert [str(kind) for kind in duckdb.read_csv(str(path), header=True).types] == ["BOOLEAN"]
     columns = {"who": [word, "m"]}
     with pytest.raises(ArgumentError, match=r"text_columns=\['who'\]"):
-        count_persons_by_group(FRAMES["DuckDB"](columns), "who", None)
-    assert sorted(count_persons_by_group(FRAMES["pandas"](columns), "who", None).keys) == sorted(
-        [word, "m"]
+        count_persons_by_group(FRAMES["DuckDB"](columns), ["who"], None)
+    assert sorted(count_persons_by_group(FRAMES["pandas"](columns), ["who"], None).keys) == sorted(
+        [(word,), ("m",)]
     )
 
 
@@ -154,7 +154,9 @@ def test_other_text_needs_no_declaration(engine: str) -> None:
     frame = FRAMES[engine]({"who": PLAIN, "city": ["a"] * len(PLAIN)})
     (counts,) = tally(frame, BY_CITY).answers
     assert np.asarray(counts).tolist() == [len(PLAIN), 0]
-    assert sorted(count_persons_by_group(frame, "who", None).keys) == sorted(PLAIN)
+    assert sorted(count_persons_by_group(frame, ["who"], None).keys) == [
+        (text,) for text in sorted(PLAIN)
+    ]
 
 
 @pytest.mark.parametrize("engine", FRAMES)
@@ -167,7 +169,7 @@ def test_a_column_that_is_declared_to_be_text_must_hold_text(engine: str) -> Non
     with pytest.raises(ArgumentError, match="'who' is declared to be text"):
         publish(frame, request)
     with pytest.raises(ArgumentError, match="'city' is declared to be text"):
-        count_persons_by_group(frame, "city", None, text=["city"])
+        count_persons_by_group(frame, ["city"], None, text=["city"])
 
 
 def test_the_format_of_a_file_declares_its_types(tmp_path: Path) -> None:
@@ -202,7 +204,7 @@ def test_ids_that_duckdb_would_round_are_refused(ids: Any, tmp_path: Path) -> No
     with pytest.raises(ArgumentError, match="would be rounded"):
         tally(Files(path), Plan((Rows(),), unit=UNIT))
     with pytest.raises(ArgumentError, match="would be rounded"):
-        count_persons_by_group(Files(path), "who", None)
+        count_persons_by_group(Files(path), ["who"], None)
 
 
 def test_an_error_keeps_no_error_that_quotes_the_data() -> None:

@@ -19,7 +19,17 @@ from support.tally_reference import assert_same
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import Files, count_persons_by_group, tally
 from dpnoise.statistics.engines.persons import InDuckDB
-from dpnoise.statistics.plan import Cells, Grouping, PersonValue, Plan, Rows, Sums, Tally, Unit
+from dpnoise.statistics.plan import (
+    Cells,
+    Combinations,
+    Grouping,
+    PersonValue,
+    Plan,
+    Rows,
+    Sums,
+    Tally,
+    Unit,
+)
 
 SIZE = 4_000
 ASKS = (Rows(), Sums("x", 0.5, -8, 8, squares=True), Cells("x", 1.0, -4, 4))
@@ -91,12 +101,12 @@ FRAMES: dict[str, Any] = {
 def test_the_type_of_an_id_changes_nothing(engine: str) -> None:
     table, make = make_visits(), FRAMES[engine]
     expected = answer(make(table))
-    labels = count_persons_by_group(make(table), "city", UNIT)
+    labels = count_persons_by_group(make(table), ["city"], UNIT)
     for name, kind in every_nth_case(4, NUMBERS.items()):
         frame = make(with_type(table, "who", name, kind))
         unit = replace(UNIT, text=("who",)) if "text" in name else UNIT
         assert_same(answer(frame, unit=unit), expected)
-        repeated = count_persons_by_group(frame, "city", unit)
+        repeated = count_persons_by_group(frame, ["city"], unit)
         assert dict(zip(repeated.keys, repeated.persons, strict=True)) == dict(
             zip(labels.keys, labels.persons, strict=True)
         )
@@ -116,7 +126,7 @@ def test_the_type_of_a_group_changes_neither_counts_nor_labels(engine: str) -> N
     """Text of floats has different labels: the text 7.0 is not the number 7."""
     table, make = make_visits(), FRAMES[engine]
     expected = answer(make(table))
-    labels = count_persons_by_group(make(table), "city", UNIT)
+    labels = count_persons_by_group(make(table), ["city"], UNIT)
     for name, kind in every_nth_case(4, NUMBERS.items()):
         frame = make(with_type(table, "city", name, kind))
         if name.startswith("decimal"):
@@ -127,7 +137,7 @@ def test_the_type_of_a_group_changes_neither_counts_nor_labels(engine: str) -> N
         keys = tuple(written) if "text" in name else (0, 1, 2, 3)
         assert_same(answer(frame, keys), expected)
         if name != "text of floats":
-            repeated = count_persons_by_group(frame, "city", UNIT)
+            repeated = count_persons_by_group(frame, ["city"], UNIT)
             assert dict(zip(repeated.keys, repeated.persons, strict=True)) == dict(
                 zip(labels.keys, labels.persons, strict=True)
             )
@@ -140,14 +150,14 @@ def test_the_unit_of_a_time_changes_nothing(engine: str) -> None:
     born = pa.array([date(1970, 1, 1) + timedelta(days=n) for n in table["who"].to_pylist()])
     table = table.set_column(0, "who", born).set_column(1, "city", days)
     expected = answer(make(table), tuple(DAYS[:4]))
-    labels = sorted(count_persons_by_group(make(table), "city", UNIT).keys)
-    assert labels == [day.isoformat() for day in DAYS]
+    labels = sorted(count_persons_by_group(make(table), ["city"], UNIT).keys)
+    assert labels == [(day.isoformat(),) for day in DAYS]
     for name, kind in every_nth_case(3, TIMES.items()):
         assert_same(answer(make(with_type(table, "who", name, kind)), tuple(DAYS[:4])), expected)
         frame = make(with_type(table, "city", name, kind))
         keys = tuple(DAYS[:4]) if name != "text" else tuple(map(date.isoformat, DAYS[:4]))
         assert_same(answer(frame, keys), expected)
-        assert sorted(count_persons_by_group(frame, "city", UNIT).keys) == labels
+        assert sorted(count_persons_by_group(frame, ["city"], UNIT).keys) == labels
 
 
 @pytest.mark.parametrize("engine", FRAMES)
@@ -197,9 +207,9 @@ def test_an_id_that_a_float_may_have_rounded_is_refused(engine: str) -> None:
         assert "whole numbers below" in str(raised.value), who
         assert "dtype={'who': str}" in str(raised.value)
         with pytest.raises(ArgumentError, match="'who' holds floats"):
-            count_persons_by_group(frame, "city", UNIT)
+            count_persons_by_group(frame, ["city"], UNIT)
         with pytest.raises(ArgumentError, match="'who' holds floats"):
-            count_persons_by_group(frame, "who", None)
+            count_persons_by_group(frame, ["who"], None)
 
 
 def test_the_largest_whole_ids_of_floats_are_taken() -> None:
@@ -226,9 +236,10 @@ def test_groups_of_every_size_of_integer_are_discovered_and_found_again() -> Non
     keys = [0, 2**53 + 1, 2**63, 2**64 - 1]
     table = pa.table({"who": [1, 2, 3, 4], "city": pa.array(keys, pa.uint64())})
     for make in FRAMES.values():
-        groups = count_persons_by_group(make(table), "city", Unit(("who",)))
-        assert sorted(groups.keys, key=int) == [str(key) for key in keys]
-        by = (Grouping("city", tuple(groups.keys), discovered=True),)
+        groups = count_persons_by_group(make(table), ["city"], Unit(("who",)))
+        labels = sorted(groups.keys, key=lambda key: int(key[0]))
+        assert labels == [(str(key),) for key in keys]
+        by = (Combinations(("city",), tuple(groups.keys)),)
         (counts,) = tally(make(table), Plan((Rows(),), by, unit=Unit(("who",)))).answers
         assert np.asarray(counts).tolist() == [1, 1, 1, 1]
 
@@ -246,7 +257,7 @@ def test_groups_of_every_size_of_integer_are_discovered_and_found_again() -> Non
 @pytest.mark.parametrize("engine", ["Arrow", "DuckDB", "Polars"])
 def test_groups_that_cannot_be_declared_are_refused(engine: str, column: Any) -> None:
     with pytest.raises(ArgumentError, match="cannot be discovered"):
-        count_persons_by_group(FRAMES[engine](pa.table({"city": column})), "city", None)
+        count_persons_by_group(FRAMES[engine](pa.table({"city": column})), ["city"], None)
 
 
 def test_ids_of_128_bits_stay_different() -> None:

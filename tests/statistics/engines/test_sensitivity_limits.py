@@ -94,7 +94,7 @@ def test_one_group_too_many_moves_no_statistic_beyond_its_sensitivity(
 def test_a_person_in_one_discovered_group_too_many_is_counted_in_all_but_one(engine: str) -> None:
     frame = FRAMES[engine](table([("p", city, 1.0) for city in "abc"], TEXT))
     for max_groups, expected in ((2, 2), (3, 3), (4, 3)):
-        discovered = count_persons_by_group(frame, "city", Unit(("who",), max_groups))
+        discovered = count_persons_by_group(frame, ["city"], Unit(("who",), max_groups))
         assert discovered.persons.tolist() == [1] * expected
 
 

@@ -39,7 +39,7 @@ def count_persons(source: Files) -> int:
 
 def error_message(source: Files, *, discovered: bool = False) -> str:
     with pytest.raises(ArgumentError) as raised:
-        count_persons_by_group(source, "who", None) if discovered else tally(source, PERSON)
+        count_persons_by_group(source, ["who"], None) if discovered else tally(source, PERSON)
     assert SECRET not in str(raised.value)
     return str(raised.value)
 

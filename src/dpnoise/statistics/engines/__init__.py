@@ -74,27 +74,27 @@ def tally_all(
 @scrub_traceback
 def count_persons_by_group(
     source: object,
-    column: str,
+    columns: Sequence[str],
     unit: Unit | None,
     *,
     text: Collection[str] = (),
     progress: Callable[[float], object] | None = None,
 ) -> PersonCounts:
-    """Return the groups of a column and the exact number of persons in each.
+    """Return the groups of columns together, and the exact number of persons in each.
 
     The result is not private. At most `unit.max_groups` groups of each person are counted. Rows
-    without a group are left out. Without a
-    unit, every row is a person. `text` lists the columns of a frame that are declared to be text.
-    `progress` is the same as for `tally`.
+    without a key in one of the columns are left out. Without a unit, every row is a person. `text`
+    lists the columns of a frame that are declared to be text. `progress` is the same as for
+    `tally`.
 
     Examples
     --------
     >>> import polars
     >>> visits = polars.DataFrame({"who": [1, 1, 2], "city": ["cork", "cork", "cork"]})
-    >>> count_persons_by_group(visits, "city", Unit(("who",)))
-    PersonCounts(keys=['cork'], persons=array([2]))
+    >>> count_persons_by_group(visits, ["city"], Unit(("who",)))
+    PersonCounts(keys=[('cork',)], persons=array([2]))
     """
     if isinstance(source, Files):
-        return files.count_persons_by_group(source, column, unit, progress)
+        return files.count_persons_by_group(source, columns, unit, progress)
     with frames.replace_engine_errors():
-        return discovery.count_persons_by_group(source, column, unit, is_text=column in text)
+        return discovery.count_persons_by_group(source, columns, unit, text=text)

@@ -25,6 +25,10 @@ _MOST_EDGES: Final = 2**12
 _MOST_COUNTS: Final = 2**24  # In all groups together.
 
 
+class TooManyCountsError(ArgumentError):
+    """All groups together have more counts than are computed."""
+
+
 def check_plan(plan: Plan) -> None:
     """Raise if a plan asks for more than engines answer exactly."""
     check_choice("missing", plan.missing, MISSING)
@@ -35,10 +39,10 @@ def check_plan(plan: Plan) -> None:
             _check_edges(ask)
         else:
             _check_bounds(ask)
-    for grouping in plan.by:
-        if not grouping.keys:
-            raise ArgumentError(f"There must be at least one group of column {grouping.column!r}.")
-    columns = [grouping.column for grouping in plan.by]
+    for each in (part for grouping in plan.by for part in grouping.groupings):
+        if not each.keys:
+            raise ArgumentError(f"There must be at least one group of column {each.column!r}.")
+    columns = plan.grouped
     if len(set(columns)) < len(columns):
         raise ArgumentError("A column must not be grouped by twice.")
     check_kinds(plan.sources)
@@ -128,7 +132,7 @@ def _check_size(plan: Plan) -> None:
     with_cells = (ask for ask in plan.asks if isinstance(ask, Cells | Edges))
     counts = groups * max(1, sum(number_of_cells(ask) for ask in with_cells))
     if counts > _MOST_COUNTS:
-        raise ArgumentError(
+        raise TooManyCountsError(
             f"{groups:,} groups with all their cells are {counts:,} counts, and at most "
             f"{_MOST_COUNTS:,} are computed. Declare fewer groups, or a coarser grid."
         )

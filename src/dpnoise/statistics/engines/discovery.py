@@ -1,5 +1,6 @@
-"""Count the persons in each group of a column. The counts have no noise and must not be published.
+"""Count the persons in each group of columns. The counts have no noise and must not be published.
 
+A group is a combination of keys, one of each column. Rows without one of them are in no group.
 Every group with a person leaves the engine, however many there are. Noise decides later which
 groups appear. A group without a person cannot be discovered.
 
@@ -8,9 +9,10 @@ type may depend on one row. A number is its decimal digits, a boolean "true" or 
 2024-02-29, a time 2024-02-29 10:30:00, and a time at midnight its date.
 """
 
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -24,100 +26,117 @@ from dpnoise.statistics.engines.checking import check_unit
 from dpnoise.statistics.engines.runners import FileColumns, as_narwhals, prepare_data
 from dpnoise.statistics.plan import Grouping, Unit
 
-_KEY: Final = "key0"
-
 
 @dataclass(frozen=True)
 class PersonCounts:
-    """The labels of groups, and the number of persons in each."""
+    """The labels of groups, one for each column, and the number of persons in each group."""
 
-    keys: list[str]
+    keys: list[tuple[str, ...]]
     persons: Integers
 
 
 def count_persons_by_group(
     frame: object,
-    column: str,
+    columns: Sequence[str],
     unit: Unit | None,
     *,
     file: FileColumns | None = None,
-    is_text: bool = False,
+    text: Collection[str] = (),
 ) -> PersonCounts:
-    """Return the groups of a column and the number of persons in each.
+    """Return the groups of columns and the number of persons in each.
 
-    `file` describes the file that the frame reads, if there is one. `is_text` requires text.
+    `file` describes the file that the frame reads, if there is one. `text` columns must hold text.
     """
     if unit is not None:
-        check_unit(unit, grouped=[column], value_columns=[])
+        check_unit(unit, grouped=columns, value_columns=[])
     narwhals_frame = as_narwhals(frame)
     if narwhals_frame.implementation.is_dask():
         raise ArgumentError(frames.NO_PERSONS_IN_DASK)
     ids = () if unit is None else unit.columns
-    data = prepare_data(narwhals_frame, [column, *ids], file)
-    dtype = keys.check_key_type(column, data.schema[column])
-    if is_text and not keys.is_text(dtype):
-        raise keys.not_text_error(column)
+    data = prepare_data(narwhals_frame, [*columns, *ids], file)
     query = frames.Query(data)
-    query.expressions.chosen[_KEY] = keys.key_expression(data.column(column), dtype)
+    key_types = _add_keys(query, columns, text)
     if unit is not None:
         query.add_persons(unit)
     selected = data.runner.without_collation(data.frame.select(**query.expressions.chosen))
-    names = persons.Names(query.ids, [_KEY], [], [flag.name for flag in query.flags])
-    rows = persons.rows_of(_with_key(selected, dtype))
-    label = f"{_label(dtype, rows.dialect.text)} AS {_KEY}"
+    names = persons.Names(query.ids, [*key_types], [], [flag.name for flag in query.flags])
+    rows = persons.rows_of(_with_keys(selected, key_types))
+    labels = [_label(key, dtype, rows.dialect.text) for key, dtype in key_types.items()]
 
     def count(part: persons.InDuckDB) -> dict[str, list[Any]]:
-        counted = _counts(part, unit, names).project([label, "persons", *names.flags])
+        counted = _counts(part, unit, names).project([*labels, "persons", *names.flags])
         return as_narwhals(counted.relation).lazy().collect().to_dict(as_series=False)
 
-    totals: dict[str, int] = {}
+    totals: dict[tuple[str, ...], int] = {}
     results = [count(rows)] if unit is None else persons.answer_in_parts(rows, names, file, count)
     for result in results:
         persons.check_id_flags(query.flags, result)
-        if None in result[_KEY]:
-            raise keys.inexact_error(column)
-        for key, number in zip(result[_KEY], result["persons"], strict=True):
-            totals[key] = totals.get(key, 0) + int(number)
-    _check_labels(column, list(totals), dtype, None if is_text else data.ambiguous_text)
+        groups = zip(*(result[key] for key in key_types), strict=True)
+        for group, number in zip(groups, result["persons"], strict=True):
+            totals[group] = totals.get(group, 0) + int(number)
+    for index, column in enumerate(columns):
+        ambiguous = None if column in text else data.ambiguous_text
+        different = dict.fromkeys(group[index] for group in totals)
+        _check_labels(column, list(different), data.schema[column], ambiguous)
     return PersonCounts(list(totals), np.array(list(totals.values()), dtype=np.int64))
 
 
-def _with_key(frame: Frame, dtype: DType) -> Frame:
-    """Keep the rows with a key. A key that is null, NaN or empty text is missing."""
-    frame = frame.filter(~nw.col(_KEY).is_null())
-    if dtype in FLOATS:
-        return frame.filter(~nw.col(_KEY).is_nan()).with_columns(nw.col(_KEY) + 0.0)
-    return frame.filter(nw.col(_KEY) != "") if keys.is_text(dtype) else frame
+def _add_keys(
+    query: frames.Query, columns: Sequence[str], text: Collection[str]
+) -> dict[str, DType]:
+    """Add the keys of columns to a query; return their names with the types of the columns."""
+    data, key_types = query.data, dict[str, DType]()
+    for index, column in enumerate(columns):
+        key_types[f"key{index}"] = dtype = keys.check_key_type(column, data.schema[column])
+        if column in text and not keys.is_text(dtype):
+            raise keys.not_text_error(column)
+        query.expressions.chosen[f"key{index}"] = keys.key_expression(data.column(column), dtype)
+    return key_types
 
 
-def _label(dtype: DType, text: str) -> str:
+def _with_keys(frame: Frame, key_types: Mapping[str, DType]) -> Frame:
+    """Keep the rows with all keys. A key that is null, NaN or empty text is missing."""
+    for key, dtype in key_types.items():
+        frame = frame.filter(~nw.col(key).is_null())
+        if dtype in FLOATS:
+            frame = frame.filter(~nw.col(key).is_nan())
+        elif keys.is_text(dtype):
+            frame = frame.filter(nw.col(key) != "")
+    return frame
+
+
+def _label(key: str, dtype: DType, text: str) -> str:
     """Return the SQL of a key's label. It is null for a float that may have been rounded."""
+    label = f"CAST({key} AS {text})"
     if dtype in FLOATS:
         limit = arithmetic.exact_limit(dtype)
-        exact = f"{_KEY} = floor({_KEY}) AND abs({_KEY}) < {limit}"
-        return f"CASE WHEN {exact} THEN CAST(CAST({_KEY} AS BIGINT) AS {text}) END"
+        exact = f"{key} = floor({key}) AND abs({key}) < {limit}"
+        label = f"CASE WHEN {exact} THEN CAST(CAST({key} AS BIGINT) AS {text}) END"
     if dtype == nw.Datetime:
-        return f"regexp_replace(CAST({_KEY} AS {text}), ' 00:00:00$', '')"
-    return f"CAST({_KEY} AS {text})"
+        label = f"regexp_replace(CAST({key} AS {text}), ' 00:00:00$', '')"
+    return f"{label} AS {key}"
 
 
 def _counts(rows: persons.InDuckDB, unit: Unit | None, names: persons.Names) -> persons.InDuckDB:
     """Count the persons of each group. Rows with a missing or refused id are counted separately."""
     count, without_flags = "count(*) AS persons", [f"max(0) AS {name}" for name in names.flags]
     if unit is None:
-        return rows.group_by([_KEY], [count])
+        return rows.group_by(names.keys, [count])
     has_id = " AND ".join(f"{name} = 0" for name in names.flags)
     chosen = persons.choose_groups(rows.filter_rows(has_id), unit.max_groups, names)
     with_flags = [f"max({name}) AS {name}" for name in names.flags]
-    others = rows.filter_rows(f"NOT ({has_id})").group_by([_KEY], [count, *with_flags])
-    return chosen.group_by([_KEY], [count, *without_flags]).union_all(others)
+    others = rows.filter_rows(f"NOT ({has_id})").group_by(names.keys, [count, *with_flags])
+    return chosen.group_by(names.keys, [count, *without_flags]).union_all(others)
 
 
 def _check_labels(column: str, labels: list[str], dtype: DType, ambiguous: str | None) -> None:
     """Raise unless every label can be declared as a group: a second scan looks it up.
 
-    `ambiguous` is the pattern of text that must be declared, if there is one.
+    A label is None for a float that may have been rounded. `ambiguous` is the pattern of text that
+    must be declared, if there is one.
     """
+    if None in labels:
+        raise keys.inexact_error(column)
     restored: list[str] = []
     with suppress(ArgumentError):
         values = keys.match_keys(Grouping(column, tuple(labels), discovered=True), dtype, None)

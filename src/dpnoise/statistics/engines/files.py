@@ -81,13 +81,13 @@ def tally_all(files: Files, plans: Sequence[Plan], progress: Progress | None = N
 
 
 def count_persons_by_group(
-    files: Files, column: str, unit: Unit | None, progress: Progress | None = None
+    files: Files, columns: Sequence[str], unit: Unit | None, progress: Progress | None = None
 ) -> PersonCounts:
-    """Return the groups of a column and the number of persons in each."""
+    """Return the groups of columns and the number of persons in each."""
 
     def count_persons(source: RowSource) -> PersonCounts:
-        columns = source.columns([], {}, () if unit is None else unit.columns, [column])
-        return discovery.count_persons_by_group(columns.relation, column, unit, file=columns)
+        file = source.columns([], {}, () if unit is None else unit.columns, columns)
+        return discovery.count_persons_by_group(file.relation, columns, unit, file=file)
 
     return _query_files(files, count_persons, progress, reads_twice=True)
 
@@ -136,11 +136,14 @@ def _columns_of(
         [column.name for column in sources if column.kind == kind] for kind in (NUMBER, DATE, TEXT)
     )
     source.compared_texts = frozenset(texts)
-    groups: dict[str, Sequence[Key]] = dict.fromkeys(texts, ("",))  # Their keys are text.
+    declared: dict[str, Sequence[Key]] = {}
     for plan in plans:
-        groups |= {
-            each.column: each.keys for each in plan.by if each.column not in dict(plan.derived)
-        }
+        for each in (part for grouping in plan.by for part in grouping.groupings):
+            if each.column not in dict(plan.derived):
+                # An error about labels would depend on groups that are not shown.
+                keys = ("",) if each.discovered else each.keys
+                declared[each.column] = (*declared.get(each.column, ()), *keys)
+    groups = {**dict.fromkeys(texts, ("",)), **declared}  # The keys of `texts` are text.
     for name in ids:
         check_persons([name], list(groups), numeric, dates)
     return source.columns(numeric, groups, ids, dates=dates, numbered=path)

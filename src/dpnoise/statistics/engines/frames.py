@@ -24,7 +24,18 @@ from dpnoise.statistics.engines.arithmetic import ROWS, Expressions, Frame, Grou
 from dpnoise.statistics.engines.checking import check_plan
 from dpnoise.statistics.engines.runners import Data, FileColumns, as_narwhals, prepare_data
 from dpnoise.statistics.expressions import DATE, NUMBER, SourceColumn
-from dpnoise.statistics.plan import Answer, Ask, Edges, Grouping, Key, Plan, SumAnswer, Tally, Unit
+from dpnoise.statistics.plan import (
+    Answer,
+    Ask,
+    Combinations,
+    Edges,
+    Grouping,
+    Key,
+    Plan,
+    SumAnswer,
+    Tally,
+    Unit,
+)
 
 if TYPE_CHECKING:
     import dask.dataframe
@@ -148,9 +159,9 @@ def _rows_in_groups(query: "Query", *, masked: bool = False) -> Frame:
         frame = frame.filter(query.where)
     if query.expressions.chosen:
         frame = runner.without_collation(frame.select(**query.expressions.chosen))
-    for grouping, key in query.keys.items():
+    for grouping, names in query.keys.items():
         values = list(query.matches[grouping])
-        frame = runner.limit_groups(frame, key, values, masked=masked)
+        frame = runner.limit_groups(frame, names, values, masked=masked)
     return frame
 
 
@@ -173,11 +184,13 @@ def _answer_persons(frame: Frame, plan: Plan, unit: Unit, query: "Query") -> Tal
 
     The answers to a plan are sums over persons, so those of disjoint parts of them are added.
     """
-    for grouping, key in query.keys.items():
-        frame = frame.with_columns(**{key: _first_spelling(key, query.matches[grouping])})
+    for grouping, keys_of_group in query.keys.items():
+        if isinstance(grouping, Grouping):  # A discovered label has one spelling.
+            (key,) = keys_of_group
+            frame = frame.with_columns(**{key: _first_spelling(key, query.matches[grouping])})
     values = [name for value in query.values.values() for name in (value.is_present, value.value)]
     flags = [*query.wrong.values(), *(flag.name for flag in query.flags)]
-    names = persons.Names(query.ids, list(query.keys.values()), values, flags)
+    names = persons.Names(query.ids, query.key_names(plan), values, flags)
     groups = prod(len(grouping.keys) for grouping in plan.by)
 
     def answer(rows: persons.InDuckDB) -> Tally:
@@ -189,11 +202,11 @@ def _answer_persons(frame: Frame, plan: Plan, unit: Unit, query: "Query") -> Tal
     return reduce(_add_tallies, persons.answer_in_parts(rows, names, query.data.file, answer))
 
 
-def _first_spelling(name: str, matches: Mapping[Key, int]) -> nw.Expr:
+def _first_spelling(name: str, matches: Mapping[tuple[Key, ...], int]) -> nw.Expr:
     """Return a key in the first of its spellings."""
     first: dict[int, Key] = {}
     key = nw.col(name)
-    for spelling, index in matches.items():
+    for (spelling,), index in matches.items():
         if first.setdefault(index, spelling) != spelling:
             key = nw.when(nw.col(name) == spelling).then(nw.lit(first[index])).otherwise(key)
     return key
@@ -214,8 +227,9 @@ class Query:
     data: Data
     where: nw.Expr | None = None  # The filter; rows with a parse error in its columns stay.
     expressions: Expressions = field(default_factory=Expressions)
-    keys: dict[Grouping, str] = field(default_factory=dict)
-    matches: dict[Grouping, dict[Key, int]] = field(default_factory=dict)
+    keys: dict[Grouping | Combinations, list[str]] = field(default_factory=dict)
+    # Maps the values of the columns of a grouping to the index of their group.
+    matches: dict[Grouping | Combinations, dict[tuple[Key, ...], int]] = field(default_factory=dict)
     values: dict[str, _ValueColumns] = field(default_factory=dict)
     # Maps each column of a file that is parsed from text to its parse-error flag, 0 or 1.
     wrong: dict[str, str] = field(default_factory=dict)
@@ -248,10 +262,7 @@ class Query:
                 self.values[name] = self._add_value(name)
         for grouping in plan.by:
             if grouping not in self.keys:
-                self.keys[grouping] = key = f"key{len(self.keys)}"
-                name, dtype = grouping.column, data.schema[grouping.column]
-                self.matches[grouping] = keys.match_keys(grouping, dtype, data.parsed)
-                chosen[key] = keys.key_expression(data.column(name), dtype)
+                self._add_grouping(grouping)
         for ask in plan.value_asks:
             if ask not in self.asks:
                 value, name = nw.col(self.values[ask.column].value), f"ask{len(self.asks)}_"
@@ -263,6 +274,21 @@ class Query:
                 chosen[persons.WHOLE] = persons.whole_person_value(
                     chosen[columns.value], chosen[columns.is_present], plan.unit.person_value
                 )
+
+    def _add_grouping(self, grouping: Grouping | Combinations) -> None:
+        data, matches = self.data, []
+        self.keys[grouping] = names = list[str]()
+        for part in grouping.groupings:
+            dtype = data.schema[part.column]
+            matches.append(keys.match_keys(part, dtype, data.parsed))
+            names.append(f"key{sum(map(len, self.keys.values()))}")
+            column = data.column(part.column)
+            self.expressions.chosen[names[-1]] = keys.key_expression(column, dtype)
+        self.matches[grouping] = keys.match_groups(grouping, matches)
+
+    def key_names(self, plan: Plan) -> list[str]:
+        """Return the names of the keys of a plan."""
+        return [name for grouping in plan.by for name in self.keys[grouping]]
 
     def _add_value(self, name: str) -> _ValueColumns:
         number, chosen = len(self.values), self.expressions.chosen
@@ -289,8 +315,7 @@ class Query:
             columns = self.asks[ask]
             summed |= columns.summed
             codes += [] if columns.code is None else [columns.code]
-        by = [self.keys[grouping] for grouping in plan.by]
-        return runners.PlanColumns(by, list(dict.fromkeys(codes)), summed)
+        return runners.PlanColumns(self.key_names(plan), list(dict.fromkeys(codes)), summed)
 
     def tally(self, plan: Plan, tables: runners.Tables) -> Tally:
         """Return the answers to a plan from the results of the query."""
@@ -314,7 +339,8 @@ class Query:
         places = np.zeros(len(columns[ROWS]), dtype=np.int64)
         for grouping in plan.by:
             index_of = self.matches[grouping]
-            indices = [index_of[entry] for entry in columns[self.keys[grouping]]]
+            entries = zip(*(columns[name] for name in self.keys[grouping]), strict=True)
+            indices = [index_of[values] for values in entries]
             places = places * len(grouping.keys) + np.array(indices, dtype=np.int64)
         return Grouped(columns, places, tuple(len(grouping.keys) for grouping in plan.by))
 

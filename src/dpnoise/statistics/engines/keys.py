@@ -13,7 +13,7 @@ if 5 is a key, except in CSV, where everything is text: see `sources`.
 
 import math
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation, localcontext
@@ -26,7 +26,7 @@ from narwhals.dtypes import DType
 
 from dpnoise.core.errors import ArgumentError, is_integer, is_real, short_repr
 from dpnoise.statistics.engines.arithmetic import FLOATS, exact_limit, limits, type_name
-from dpnoise.statistics.plan import Grouping, Key
+from dpnoise.statistics.plan import Combinations, Grouping, Key
 
 _TEXTS: Final = (nw.String, nw.Categorical, nw.Enum)
 # The types of columns other than integers, with their names in errors and the types of their keys.
@@ -88,6 +88,25 @@ def match_keys(grouping: Grouping, dtype: DType, parsed: Collection[str] | None)
     return index_of_value
 
 
+def match_groups(
+    grouping: Grouping | Combinations, matches: Sequence[Mapping[Key, int]]
+) -> dict[tuple[Key, ...], int]:
+    """Map the values of all columns of a grouping to the index of their group.
+
+    `matches` are those of each column. A discovered label matches one value.
+    """
+    if isinstance(grouping, Grouping):
+        return {(value,): index for value, index in matches[0].items()}
+    value_of = [
+        {part.keys[index]: value for value, index in matched.items()}
+        for part, matched in zip(grouping.groupings, matches, strict=True)
+    ]
+    return {
+        tuple(values[label] for values, label in zip(value_of, key, strict=True)): index
+        for index, key in enumerate(grouping.keys)
+    }
+
+
 def _kind_and_key_type(column: str, dtype: DType, *, is_file: bool) -> tuple[str, type]:
     """Return the name of a column's type in errors, and the type of its keys in a frame."""
     if isinstance(dtype, nw.Decimal) and is_file:
@@ -121,10 +140,13 @@ def is_text(dtype: DType) -> bool:
 
 
 def key_expression(column: nw.Expr, dtype: DType) -> nw.Expr:
-    """Return the expression that is compared with keys: text as strings, floats with 64 bits."""
+    """Return the expression that is compared with keys: text as strings, floats with 64 bits.
+
+    -0.0 becomes 0.0: not every engine promises that rows of several columns compare so.
+    """
     if is_text(dtype):
         return column.cast(nw.String)
-    return column.cast(nw.Float64) if dtype == nw.Float32 else column
+    return column.cast(nw.Float64) + 0.0 if dtype in FLOATS else column
 
 
 def ambiguous_text_pattern(*, in_duckdb: bool) -> str:

@@ -52,7 +52,7 @@ _FLOAT: Final = nw.Float64()
 
 def derive_columns(data: Data, plan: Plan) -> Data:
     """Return the data with the derived columns of a plan, whose types do not depend on a row."""
-    used = {*plan.value_columns, *(grouping.column for grouping in plan.by)}
+    used = {*plan.value_columns, *plan.grouped}
     derived, schema = dict(data.derived), dict(data.schema)
     for name, value in plan.derived:
         if name in used:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _TEXTS: Final = {"string", "empty"}  # Types that pandas infers for text and for missing objects.
 _MAX_LIST_LENGTH: Final = 500  # The most characters of column names in an error.
 _FRAME_TYPES: Final = "a pandas, Polars, Arrow, DuckDB, PySpark or Dask frame"
+_DECLARED: Final = "declared"  # The column that is true for rows in declared groups.
 _SKIPPED_PREFIX: Final = "skipped_"  # Precedes a name: the flag for rows not grouped by it.
 
 
@@ -61,6 +62,7 @@ class PlanColumns:
 ArrowObject = Any  # An object of pyarrow, which publishes no types.
 NativeRows = Any  # A relation of DuckDB or a frame of Spark.
 Columns = dict[str, Array]  # The columns of a result. Keys and large sums are Python objects.
+Values = Sequence[tuple[Key, ...]]  # The keys of groups, one for each column.
 # None has the sums of a plan, each code the counts of its cells.
 Tables = dict[str | None, Columns]
 
@@ -83,12 +85,23 @@ class Runner:
         """
         return frame
 
-    def limit_groups(self, frame: Frame, key: str, values: list[Key], *, masked: bool) -> Frame:
-        """Keep the rows whose key is in `values`. If masked, set other keys to null instead."""
-        is_declared = nw.col(key).is_in(values)
-        if masked:
-            return frame.with_columns(**{key: nw.when(is_declared).then(nw.col(key))})
-        return frame.filter(is_declared)
+    def limit_groups(self, frame: Frame, keys: list[str], values: Values, *, masked: bool) -> Frame:
+        """Keep the rows whose keys are in `values`. If masked, set other keys to null instead."""
+        polars, native = nw.get_native_namespace(frame), frame.lazy().to_native()
+        if len(keys) == 1:
+            is_declared = polars.col(keys).is_in([value for (value,) in values])
+            if not masked:
+                return as_narwhals(native.filter(is_declared))
+        else:
+            types = {name: native.collect_schema()[name] for name in keys}
+            declared = polars.LazyFrame(values, types, orient="row")
+            if not masked:
+                return as_narwhals(native.join(declared, on=keys, how="semi"))
+            declared = declared.with_columns(polars.lit(value=True).alias(_DECLARED))
+            native = native.join(declared, on=keys, how="left")
+            is_declared = polars.col(_DECLARED)
+        masked_keys = [polars.when(is_declared).then(name).alias(name) for name in keys]
+        return as_narwhals(native.with_columns(*masked_keys).drop(_DECLARED, strict=False))
 
     def run(self, frame: Frame, plans: Sequence[PlanColumns]) -> list[Tables]:
         """Compute the sums of each plan. Polars streams, and runs common steps once."""
@@ -200,15 +213,22 @@ class _DuckDB(_Sql):
         )
         return as_narwhals(relation.project(", ".join(plain)))
 
-    def limit_groups(self, frame: Frame, key: str, values: list[Key], *, masked: bool) -> Frame:
+    def limit_groups(self, frame: Frame, keys: list[str], values: Values, *, masked: bool) -> Frame:
         """Limit groups by an IN, which DuckDB hashes: narwhals would search a list per row."""
         duckdb, native = import_module("duckdb"), frame.to_native()
-        column = duckdb.ColumnExpression(key)
-        is_declared = column.isin(*map(duckdb.ConstantExpression, values))
+        columns = list(map(duckdb.ColumnExpression, keys))
+        if len(keys) == 1:
+            constants = (duckdb.ConstantExpression(value) for (value,) in values)
+            is_declared = columns[0].isin(*constants)
+        else:
+            is_declared = duckdb.SQLExpression(_is_combination(native, keys, values))
         if not masked:
             return as_narwhals(native.filter(is_declared))
-        masked_key = duckdb.CaseExpression(is_declared, column).alias(key)
-        return as_narwhals(native.select(duckdb.StarExpression(exclude=[key]), masked_key))
+        masked_keys = [
+            duckdb.CaseExpression(is_declared, column).alias(name)
+            for name, column in zip(keys, columns, strict=True)
+        ]
+        return as_narwhals(native.select(duckdb.StarExpression(exclude=keys), *masked_keys))
 
     def aggregate(self, rows: "DuckDBPyRelation", columns: str, by: str) -> Mapping[str, list[Any]]:
         result = rows.aggregate(columns, by)
@@ -219,6 +239,19 @@ class _DuckDB(_Sql):
         # One row: importing Arrow would take as long as a small query.
         (row,) = result.fetchall()
         return {name: [entry] for name, entry in zip(result.columns, row, strict=True)}
+
+
+def _is_combination(rows: "DuckDBPyRelation", keys: Sequence[str], values: Values) -> str:
+    """Return the SQL of whether keys are one of some combinations.
+
+    Thousands of constants that are rows would take seconds to bind, and lists do not.
+    """
+    kinds = dict(zip(rows.columns, map(str, rows.types), strict=True))
+    lists = []
+    for name, column in zip(keys, zip(*values, strict=True), strict=True):
+        texts = ", ".join("'{}'".format(str(value).replace("'", "''")) for value in column)
+        lists.append(f"unnest(CAST([{texts}] AS {kinds[name]}[]))")
+    return f"({', '.join(keys)}) IN (SELECT {', '.join(lists)})"
 
 
 def _entries(column: ArrowObject) -> Any:
@@ -249,12 +282,20 @@ class _Spark(_Sql):
         texts = [name for name, dtype in frame.collect_schema().items() if dtype == nw.String]
         return frame.with_columns(nw.col(*texts).cast(nw.String)) if texts else frame
 
-    def limit_groups(self, frame: Frame, key: str, values: list[Key], *, masked: bool) -> Frame:
-        native, when = frame.to_native(), import_module("pyspark.sql.functions").when
-        is_declared = native[key].isin(*_spark_literals(values))
+    def limit_groups(self, frame: Frame, keys: list[str], values: Values, *, masked: bool) -> Frame:
+        native, functions = frame.to_native(), import_module("pyspark.sql.functions")
+
+        def as_row(parts: Sequence["Column"]) -> "Column":
+            named = (part.alias(name) for name, part in zip(keys, parts, strict=True))
+            return parts[0] if len(parts) == 1 else functions.struct(*named)
+
+        is_declared = as_row([native[name] for name in keys]).isin(
+            *(as_row(_spark_literals(each)) for each in values)
+        )
         if not masked:
             return as_narwhals(native.where(is_declared))
-        return as_narwhals(native.withColumn(key, when(is_declared, native[key])))
+        masked_keys = {name: functions.when(is_declared, native[name]) for name in keys}
+        return as_narwhals(native.withColumns(masked_keys))
 
     def aggregate(self, rows: "SparkFrame", columns: str, by: str) -> Mapping[str, list[Any]]:
         query = f"SELECT {columns} FROM {{rows}}" + (f" GROUP BY {by}" if by else "")
@@ -262,7 +303,7 @@ class _Spark(_Sql):
         return result.to_dict(as_series=False)
 
 
-def _spark_literals(values: list[Key]) -> list["Column"]:
+def _spark_literals(values: Sequence[Key]) -> list["Column"]:
     """Return keys as literals of Spark. Dates are cast from text: those before 1000 fail."""
     lit = import_module("pyspark.sql.functions").lit
 

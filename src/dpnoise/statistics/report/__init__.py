@@ -72,13 +72,15 @@ def render_record(record: Data, title: str | None = None) -> str:
 
 
 def _discovery_view(entry: Data) -> Data:
-    """Return the data for the template: the column, which groups are shown, and the cost."""
+    """Return the data for the template: the columns, which groups are shown, and the cost."""
     cost, shared = None, entry.get("paid_for", [])
     if "paid_for" in entry:
         is_rho = entry["epsilon"] is None
         cost = f"rho {entry['rho']:.4g}" if is_rho else f"epsilon {entry['epsilon']:.4g}"
         cost += f" for {', '.join(shared)} together" if len(shared) > 1 else ""
-    return {"rule": None, "note": None, **entry, "number": len(entry["groups"]), "cost": cost}
+    columns = " and ".join(entry.get("columns") or [entry["column"]])  # Older records have one.
+    view = {"rule": None, "note": None, **entry, "number": len(entry["groups"]), "cost": cost}
+    return {**view, "columns": columns}
 
 
 def _title(statistics: Sequence["Statistic"]) -> str:
@@ -180,7 +182,7 @@ class Statistic:
     def subject(self) -> str:
         """The column, the filter and the groups, such as `rows where age >= 18, by city`."""
         if self.release.query == "groups":
-            return self.shown_by[0]
+            return " and ".join(self.shown_by)
         return self._values + self.filter_and_groups
 
     @property
