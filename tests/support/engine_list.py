@@ -172,7 +172,7 @@ def plans(draw: st.DrawFn, columns: list[str]) -> Plan:
     by = []
     for name in draw(st.lists(st.sampled_from(keyed), max_size=2, unique=True)):
         keys = draw(st.lists(st.sampled_from(KEYS[name]), min_size=1, max_size=4, unique=True))
-        by.append(Grouping(name, tuple(keys)))
+        by.append(Grouping(name, tuple(keys), undeclared=draw(st.booleans())))
     return Plan((*drawn_asks, Rows()), tuple(by), missing="drop")
 
 
@@ -216,8 +216,14 @@ def check_every_hostile_value(engine: Engine) -> None:
     binned += [Edges(name, (-1.0, 0.0, 0.5, 2.0**53, 2.0**63)) for name in numbers[:4]]
     binned += [Edges("u64", (-1.0, 5.0, 2.0**63, 2.0**64))] * ("u64" in numbers)
     by = tuple(Grouping(name, tuple(KEYS[name])) for name in ("text", "gint"))
+    others = [
+        Grouping(name, tuple(keys[:2]), undeclared=True)
+        for name, keys in KEYS.items()
+        if name not in engine.lacks
+    ]
     for plan in (
         Plan((*sums, *wide, *fine, Rows()), by, missing="drop"),
+        *(Plan((sums[0], Rows()), (grouping,), missing="drop") for grouping in others),
         Plan((*sums, *binned, Rows()), missing="drop"),
     ):
         assert_same(tally(frame, plan), reference_tally(columns, plan))

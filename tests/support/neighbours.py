@@ -313,6 +313,7 @@ def requests(
             1.0, (question, *separate), {"city": keys} if by else {}, missing="drop", person="who",
             max_groups=max_groups, max_rows=max_rows, neighbours=neighbours, without_id="own",
             text_columns=text_columns, max_total_rows=total,
+            undeclared=bool(by) and not per_person,
         )  # fmt: skip
         requests_of_both += [laplace, replace(laplace, mechanism="gaussian", delta=1e-6)]
     return [PreparedRequest(request) for request in requests_of_both]
@@ -353,7 +354,7 @@ def requests_with_expressions(
         request = Request(
             1.0, questions, missing="drop", person="who", max_groups=max_groups,
             max_rows=max_rows, max_total_rows=total, neighbours=neighbours, without_id="own",
-            text_columns=text_columns, derived=DERIVED,
+            text_columns=text_columns, derived=DERIVED, undeclared=bool(by) and not per_person,
         )  # fmt: skip
         prepared_requests.append(PreparedRequest(request))
     return prepared_requests

@@ -87,6 +87,7 @@ def requests(
             1.0, questions, {"city": GROUPS} if by else {},
             missing="drop", person="who", max_groups=max_groups, max_rows=max_rows,
             neighbours=neighbours, without_id="own", max_total_rows=total,
+            undeclared=bool(by) and not per_person,
         )  # fmt: skip
         pairs += [laplace, replace(laplace, mechanism="gaussian", delta=1e-6)]
     return pairs
@@ -104,7 +105,7 @@ def consistent_requests(
         1.0, [replace(question, by=by) for by in ((), ("county",), ("city",))], {"city": GROUPS},
         missing="drop", person="who", max_groups=max_groups, max_rows=max_rows,
         max_total_rows=total, neighbours=neighbours, without_id="own", consistent=True,
-        hierarchy=hierarchy,
+        hierarchy=hierarchy, undeclared=not per_person,
     )  # fmt: skip
     return [laplace, replace(laplace, mechanism="gaussian", delta=1e-6)]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpnoise.statistics.plan import Cells, Edges, Plan, Rows, SumAnswer, Sums, Tally
+from dpnoise.statistics.plan import Cells, Edges, Grouping, Plan, Rows, SumAnswer, Sums, Tally
 
 Columns = Mapping[str, Sequence[Any]]
 
@@ -57,13 +57,16 @@ def tally(columns: Columns, plan: Plan) -> Tally:
         [
             row
             for row in range(size)
-            if all(has_key(columns, grouping, row, key) for grouping, key in chosen)
+            if all(is_in_group(columns, grouping, row, key) for grouping, key in chosen)
         ]
         for chosen in product(
-            *([(grouping.column, key) for key in grouping.keys] for grouping in plan.by)
+            *(
+                [(grouping, key) for key in ([None] if grouping.undeclared else grouping.keys)]
+                for grouping in plan.by
+            )
         )
     ]
-    shape = tuple(len(grouping.keys) for grouping in plan.by)
+    shape = tuple(1 if grouping.undeclared else len(grouping.keys) for grouping in plan.by)
     answers: list[Any] = []
     for ask in plan.asks:
         answers_by_group = [answer(ask, rows, columns) for rows in groups]
@@ -77,6 +80,12 @@ def tally(columns: Columns, plan: Plan) -> Tally:
             cells = () if isinstance(ask, Rows) else (len(answers_by_group[0]),)
             answers.append(np.array(answers_by_group, dtype=np.int64).reshape((*shape, *cells)))
     return Tally(tuple(answers))
+
+
+def is_in_group(columns: Columns, grouping: Grouping, row: int, key: Any) -> bool:
+    if grouping.undeclared:
+        return not any(has_key(columns, grouping.column, row, each) for each in grouping.keys)
+    return has_key(columns, grouping.column, row, key)
 
 
 def has_key(columns: Columns, name: str, row: int, key: Any) -> bool:

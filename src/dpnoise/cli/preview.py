@@ -78,7 +78,7 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
         groups = 1 if is_discovered else len(request.keys(question))
         number = "found" if is_discovered else f"{groups:,}"
         by = f"{number} of {' and '.join(question.by)}" if question.by else "all rows"
-        by += "" if question.where is None else f" where {question.where}"
+        by += "" if question.filter_in_words is None else f" where {question.filter_in_words}"
         if rows_in_group is None:
             margins = query.describe_margins(request.confidence, groups)
         else:

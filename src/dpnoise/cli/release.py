@@ -209,7 +209,7 @@ def _show(table: Table, *, as_json: bool) -> None:
     terminal.print_table(console, rich_table)
     joint_words = ' and "all within" for all numbers of one statistic together' if joint else ""
     source = "" if table.source is None else f"Data: {escape_text(table.source)}\n"
-    filters = {question.where for question in request.publish}
+    filters = {question.filter_in_words for question in request.questions}
     if len(filters) == 1 and (where := filters.pop()) is not None:
         source += f"Only rows where {escape_text(where)}.\n"
     cost = f"{request.cost_in_words} in all: {', '.join(_costs(table))}."
@@ -261,7 +261,7 @@ def _text_bars(bars: list[LabelledNumber], length: int) -> list[str]:
 def bars_of(table: Table) -> list[LabelledNumber]:
     """Return all published numbers with their labels."""
     has_columns, bars = len(table.request.columns()) > 1, []
-    has_filters = len({question.where for question in table.request.publish}) > 1
+    has_filters = len({question.filter_in_words for question in table.request.questions}) > 1
     for published in table:
         column = published.column if has_columns else None
         name, where = published.release.query, published.where and f"where {published.where}"

@@ -183,6 +183,7 @@ _QUESTION: Final = (
         "publish totals too, and make counts and sums add up: of all groups, and of the first "
         "column, of the first two and so on",
     ),
+    Option("--undeclared", bool, "publish the number of rows in no declared group of a column, too"),
     Option("--where", None, "count only rows that match: \"age >= 18 and sex == 'f'\""),
     Option(
         "--derive",
@@ -409,6 +410,7 @@ def _request(arguments: argparse.Namespace) -> Request:
         suppress=arguments.suppress,
         intervals=arguments.intervals,
         consistent=arguments.totals,
+        undeclared=arguments.undeclared,
         derived=derived,
         **_typed_options(arguments, ("missing", "delimiter", "confidence", *chosen)),
     )

@@ -58,7 +58,7 @@ class Published:
     release
         The published number and its margin.
     where
-        The filter of the question; None for all rows.
+        The filter of the question, in words; None for all rows.
     """
 
     column: str | None
@@ -540,10 +540,10 @@ def _publish_all(
         for index, releases in zip(indices, adjusted, strict=True):
             noisy[index] = releases
     remaining = iter(noisy)
-    for question in request.publish:
+    for question in request.questions:
         releases_of_question = list(islice(remaining, len(question.statistics)))
         published += [
-            Published(question.column, question.by, group, by_group[i], question.where)
+            Published(question.column, question.by, group, by_group[i], question.filter_in_words)
             for i, group in enumerate(request.keys(question, groups))
             for by_group in releases_of_question
         ]

@@ -72,6 +72,7 @@ class PlanKey(NamedTuple):
     person_value: PersonValue | None
     where: str | None
     limits: tuple[int | None, ...]  # As in `PERSON_LIMITS`.
+    undeclared: str | None = None  # Only rows in no declared group of this column.
 
 
 @explain_construction
@@ -227,10 +228,20 @@ class Question:
     def __str__(self) -> str:
         """Return the statistics, the column with its bounds, and the groups in words."""
         words = f"{', '.join(self.statistic_names)} of {self.column or 'rows'}"
-        words += "" if self.where is None else f" where {self.where}"
+        words += "" if self.filter_in_words is None else f" where {self.filter_in_words}"
         if self.lower is not None and self.upper is not None:
             words += f" from {self.lower:,.12g} to {self.upper:,.12g}"
         return escape_text(words + (f", by {' and '.join(self.by)}" if self.by else ""))
+
+    @property
+    def filter_in_words(self) -> str | None:
+        """Which rows count, in words; None for all rows."""
+        return self.where
+
+    @property
+    def undeclared(self) -> str | None:
+        """The column in whose declared groups no row is that counts; None for any rows."""
+        return None
 
     @property
     def statistic_names(self) -> tuple[str, ...]:
@@ -337,6 +348,19 @@ class Question:
                 f"No {name} can be computed with lower={self.lower}, upper={self.upper} and "
                 f"grid={self.grid}: numbers beyond the largest or the smallest float arise."
             ) from None
+
+
+@dataclass(frozen=True)
+class UndeclaredCount(Question):
+    """The number of rows in no declared group of a column, which `Request.undeclared` asks for."""
+
+    statistics: Sequence[str | Quantile | Quantiles] = ("count",)
+    undeclared: str = ""  # The column.
+
+    @property
+    def filter_in_words(self) -> str:
+        """Which rows count, in words."""
+        return f"{self.undeclared} is in no declared group"
 
 
 def check_person_limits(limited: object) -> None:

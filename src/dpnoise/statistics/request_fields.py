@@ -35,6 +35,7 @@ from dpnoise.statistics.questions import (
     GROUPS,
     PERSON_LIMITS,
     Question,
+    UndeclaredCount,
 )
 
 Groups = Mapping[str, Sequence[Key]]  # The keys of each column, or the word "discover".
@@ -70,6 +71,14 @@ class RequestFields:
     derived: Mapping[str, str] = field(default_factory=dict)
     consistent: bool = False
     hierarchy: Hierarchy = field(default_factory=dict)
+    undeclared: bool = False
+
+    @cached_property
+    def questions(self) -> tuple[Question, ...]:
+        """All questions: those to publish, and the counts of rows in no declared group."""
+        columns = [level.column for level in self.levels.values()] if self.undeclared else []
+        counts = (UndeclaredCount(undeclared=column) for column in dict.fromkeys(columns))
+        return (*self.publish, *counts)
 
     @property
     def discovered(self) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Requests: the statistics to publish and their budget. They are made before a row is read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Final
@@ -136,6 +137,10 @@ class Request(RequestFields):
         Coarser columns for consistent counts and sums, which the data need not have. For each
         column one coarser column, and the groups that each of its groups consists of:
         `{"town": {"county": {"cork": ["mallow", "cobh"], "kerry": ["tralee"]}}}`.
+    undeclared
+        Whether to publish, for each column with declared groups, the number of rows in none of
+        them, or without a group. Each is paid for like another statistic. It is of all rows, with
+        the contribution bounds of the request: `max_rows`, and `max_total_rows` if it is given.
 
     Raises
     ------
@@ -173,7 +178,7 @@ class Request(RequestFields):
         ]
         groups += [f"{name} = {text}" for name, text in self.derived.items()]
         cost = f"{self.cost_in_words} in all, with {self.neighbours_in_words}"
-        lines = [*map(str, self.publish), *groups, *self.adjusted_in_words, cost]
+        lines = [*map(str, self.questions), *groups, *self.adjusted_in_words, cost]
         lines.append(f"protected: {self.privacy_unit}")
         return "\n".join(map(escape_text, lines))
 
@@ -310,7 +315,7 @@ class Request(RequestFields):
     def prices(self) -> Prices:
         """The loss of each part, and the total cost."""
         items = list(map(self._discovery_item, self.discovered))
-        for question in self.publish:
+        for question in self.questions:
             for names in self._payments(question):
                 is_selected = names[0].partition(":")[0] in SELECTED
                 bounds = self._bounds_of_question(question, names[0], self.groups)
@@ -398,7 +403,7 @@ class Request(RequestFields):
         groups = self.groups if groups is None else groups
         losses = iter(self.prices.losses[len(self.discovered) :])
         prepared: list[tuple[Question, AnyQuery]] = []
-        for question in self.publish:
+        for question in self.questions:
             queries = [
                 query
                 for names in self._payments(question)
@@ -424,10 +429,7 @@ class Request(RequestFields):
             if isinstance(query, FROM_DISCOVERY) or not all(groups[name] for name in key.by):
                 continue  # The discovery answers it, or no group was discovered.
             asks = dict.fromkeys((*(plans[key].asks if key in plans else ()), query.ask))
-            by = tuple(
-                Grouping(name, tuple(groups[name]), discovered=self.is_open(name))
-                for name in key.by
-            )
+            by = self._groupings(key.by, key.undeclared, groups)
             bounds = self._bounds_of_table(question, query.name, groups)
             unit = self._unit(bounds, question.person_value)
             where = self.conditions[question.where]
@@ -435,26 +437,37 @@ class Request(RequestFields):
             plans[key] = Plan(tuple(asks), by, self.missing, unit, where, derived)
         return plans
 
+    def _groupings(
+        self, names: Sequence[str], undeclared: str | None, groups: Groups
+    ) -> tuple[Grouping, ...]:
+        """Return the columns to group by, or the one in whose declared groups no row counts."""
+        if undeclared is not None:
+            return (Grouping(undeclared, tuple(groups[undeclared]), undeclared=True),)
+        return tuple(
+            Grouping(name, tuple(groups[name]), discovered=self.is_open(name)) for name in names
+        )
+
     def table_key(self, question: Question, query: AnyQuery) -> PlanKey:
         """Return the key of the plan that answers a query, for the whole table that it is from."""
         columns = self.table_columns(question, query.name)
-        return PlanKey(columns, question.person_value, question.where, self.limits_of(question))
+        limits = self.limits_of(question)
+        return PlanKey(columns, question.person_value, question.where, limits, question.undeclared)
 
     def checks(self) -> tuple[Plan, ...]:
         """Return plans that detect errors in columns and values before groups are discovered.
 
         They cover all rows that match a filter, of all groups that are not declared.
         """
-        asks: dict[tuple[Condition | None, tuple[str, ...]], dict[str | None, Ask]] = {}
+        asks: dict[tuple[Condition | None, tuple[Grouping, ...]], dict[str | None, Ask]] = {}
         for question, query in self.prepare():
             declared = tuple(name for name in question.by if not self.is_open(name))
+            by = self._groupings(declared, question.undeclared, self.groups)
             column = getattr(query.ask, "column", None)
-            asks.setdefault((self.conditions[question.where], declared), {})[column] = query.ask
+            asks.setdefault((self.conditions[question.where], by), {})[column] = query.ask
         derived = tuple(self.derived_values.items())
         unit = self._unit(ContributionBounds(), None)
         plans: list[Plan] = []
-        for (where, declared), by_column in asks.items():
-            by = tuple(Grouping(name, tuple(self.groups[name])) for name in declared)
+        for (where, by), by_column in asks.items():
             plans.append(Plan(tuple(by_column.values()), by, self.missing, None, where, derived))
             if unit is not None:  # Finds wrong ids.
                 plans.append(Plan((Rows(),), by, self.missing, unit, where, derived))

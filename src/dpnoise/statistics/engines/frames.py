@@ -4,7 +4,7 @@ Rows outside the declared groups are dropped first. `arithmetic` turns the value
 into integers, which are summed for each group and cell. Only the sums leave the engine.
 
 Where the engine supports it, several plans share one query, which computes common questions once.
-In each row, keys that no plan declares are null.
+In each row, keys that no plan declares are null. A plan may ask for them as one group instead.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +29,7 @@ from dpnoise.statistics.plan import Answer, Ask, Edges, Grouping, Key, Plan, Sum
 if TYPE_CHECKING:
     import dask.dataframe
 
+_OTHER_KEYS: Final = "other"  # In place of all keys that are not declared, if these are a group.
 _MAX_ROWS: Final = 2**37  # With more rows, Spark's partial sums could overflow.
 NO_PERSONS_IN_DASK: Final = (
     "A partition of Dask does not know of a person's rows in others. Take frame.compute(), or "
@@ -149,8 +150,12 @@ def _rows_in_groups(query: "Query", *, masked: bool = False) -> Frame:
     if query.expressions.chosen:
         frame = runner.without_collation(frame.select(**query.expressions.chosen))
     for grouping, key in query.keys.items():
-        values = list(query.matches[grouping])
-        frame = runner.limit_groups(frame, key, values, masked=masked)
+        values = query.declared[grouping]
+        frame = runner.limit_groups(frame, key, values, masked=masked or grouping.undeclared)
+        if grouping.undeclared:  # Its other keys are null now.
+            is_other = nw.col(key).is_null()
+            frame = frame if masked else frame.filter(is_other)
+            frame = frame.with_columns(**{key: nw.when(is_other).then(nw.lit(_OTHER_KEYS))})
     return frame
 
 
@@ -178,7 +183,7 @@ def _answer_persons(frame: Frame, plan: Plan, unit: Unit, query: "Query") -> Tal
     values = [name for value in query.values.values() for name in (value.is_present, value.value)]
     flags = [*query.wrong.values(), *(flag.name for flag in query.flags)]
     names = persons.Names(query.ids, list(query.keys.values()), values, flags)
-    groups = prod(len(grouping.keys) for grouping in plan.by)
+    groups = prod(grouping.size for grouping in plan.by)
 
     def answer(rows: persons.InDuckDB) -> Tally:
         counted = persons.bound_contributions(rows, unit, names, groups)
@@ -215,6 +220,7 @@ class Query:
     where: nw.Expr | None = None  # The filter; rows with a parse error in its columns stay.
     expressions: Expressions = field(default_factory=Expressions)
     keys: dict[Grouping, str] = field(default_factory=dict)
+    declared: dict[Grouping, list[Key]] = field(default_factory=dict)  # In the types of the column.
     matches: dict[Grouping, dict[Key, int]] = field(default_factory=dict)
     values: dict[str, _ValueColumns] = field(default_factory=dict)
     # Maps each column of a file that is parsed from text to its parse-error flag, 0 or 1.
@@ -250,7 +256,9 @@ class Query:
             if grouping not in self.keys:
                 self.keys[grouping] = key = f"key{len(self.keys)}"
                 name, dtype = grouping.column, data.schema[grouping.column]
-                self.matches[grouping] = keys.match_keys(grouping, dtype, data.parsed)
+                matches = keys.match_keys(grouping, dtype, data.parsed)
+                self.declared[grouping] = list(matches)
+                self.matches[grouping] = {_OTHER_KEYS: 0} if grouping.undeclared else matches
                 chosen[key] = keys.key_expression(data.column(name), dtype)
         for ask in plan.value_asks:
             if ask not in self.asks:
@@ -315,8 +323,8 @@ class Query:
         for grouping in plan.by:
             index_of = self.matches[grouping]
             indices = [index_of[entry] for entry in columns[self.keys[grouping]]]
-            places = places * len(grouping.keys) + np.array(indices, dtype=np.int64)
-        return Grouped(columns, places, tuple(len(grouping.keys) for grouping in plan.by))
+            places = places * grouping.size + np.array(indices, dtype=np.int64)
+        return Grouped(columns, places, tuple(grouping.size for grouping in plan.by))
 
     def _check_values(self, plan: Plan, result: Grouped) -> None:
         """Raise if a row has no id, text that is not a number or, unless dropped, no value."""
