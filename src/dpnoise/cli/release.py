@@ -240,7 +240,7 @@ def _costs(table: Table) -> list[str]:
         paid_for = escape_text(release.paid_for)
         words = f"{paid_for} {amount_text(release)}" + (f" ({parts})" if parts else "")
         if words not in costs and release.query != "groups":
-            payments[published.column, published.by, words] = words
+            payments[published.column, published.by, published.where, words] = words
     return [*costs, *payments.values()]
 
 

@@ -98,7 +98,7 @@ class RequestFields:
     @cached_property
     def conditions(self) -> dict[str | None, Condition | None]:
         """The filters of the questions, parsed."""
-        texts = dict.fromkeys(question.where for question in self.publish)
+        texts = dict.fromkeys(question.where for question in self.questions)
         return {
             text: None if text is None else parse_condition(text, self.derived_values)
             for text in texts
