@@ -18,7 +18,7 @@ from support.payments import losses_paid
 
 from dpnoise import cli
 from dpnoise.core.errors import ArgumentError, BudgetError
-from dpnoise.statistics import Question, Request, create_ledger, load_request, publish
+from dpnoise.statistics import Question, Request, create_ledger, load_request, open_ledger, publish
 from dpnoise.statistics.engines import Files
 from dpnoise.statistics.publishing import Table
 from dpnoise.statistics.report import render_record, request_toml
@@ -167,7 +167,7 @@ def test_discovered_groups_have_no_count_of_other_rows(tmp_path: Path) -> None:
     wrong = sexes.set_column(1, "sex", pa.array(range(200)))
     with pytest.raises(ArgumentError, match="is not of that kind"):
         publish(wrong, request, ledger=ledger)
-    assert not ledger.entries  # The error comes before anything is paid for.
+    assert not open_ledger(ledger.path).entries  # The error comes before anything is paid for.
 
 
 def test_each_count_is_paid_for_like_another_statistic(tmp_path: Path) -> None:

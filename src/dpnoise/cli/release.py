@@ -222,6 +222,8 @@ def _show(table: Table, *, as_json: bool) -> None:
             f'With probability {request.confidence:g} "within" holds for each single number'
             f"{joint_words}, not counting {request.uncounted}.{footnote}"
         )
+    for sentence in table.left_out_in_words:
+        console.print(escape_text(sentence if sign == "±" else sentence.replace("±", sign)))
     for discovery in request.discoveries():
         if discovery.counts:
             console.print(escape_text(discovery.count_note))
@@ -241,7 +243,9 @@ def _costs(table: Table) -> list[str]:
         words = f"{paid_for} {amount_text(release)}" + (f" ({parts})" if parts else "")
         if words not in costs and release.query != "groups":
             payments[published.column, published.by, published.where, words] = words
-    return [*costs, *payments.values()]
+    left_out = table.request.left_out_cost
+    estimates = [] if left_out is None else [f"estimates {left_out.removeprefix('epsilon ')}"]
+    return [*costs, *payments.values(), *estimates]
 
 
 def _text_bars(bars: list[LabelledNumber], length: int) -> list[str]:

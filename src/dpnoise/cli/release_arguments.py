@@ -184,6 +184,12 @@ _QUESTION: Final = (
         "column, of the first two and so on",
     ),
     Option("--undeclared", bool, "publish the number of rows in no declared group of a column, too"),
+    Option(
+        "--left-out",
+        {"nargs": "?", "type": float, "const": 0.1, "metavar": "SHARE"},
+        "estimate the share of rows that no number counts, and of values that are clamped, with "
+        "this share of the budget (0.1 if no number follows)",
+    ),
     Option("--where", None, "count only rows that match: \"age >= 18 and sex == 'f'\""),
     Option(
         "--derive",
@@ -412,7 +418,7 @@ def _request(arguments: argparse.Namespace) -> Request:
         consistent=arguments.totals,
         undeclared=arguments.undeclared,
         derived=derived,
-        **_typed_options(arguments, ("missing", "delimiter", "confidence", *chosen)),
+        **_typed_options(arguments, ("missing", "delimiter", "confidence", "left_out", *chosen)),
     )
 
 

@@ -25,6 +25,7 @@ from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
 from dpnoise.statistics.group_discovery import FROM_DISCOVERY, label_order
 from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
+from dpnoise.statistics.left_out import HiddenCounts, LeftOut, Noisy, TableCount
 from dpnoise.statistics.marginals import ADDS_UP, Adjustment, marginal_answer
 from dpnoise.statistics.plan import Answer, Key
 from dpnoise.statistics.report import quote_blanks
@@ -95,6 +96,8 @@ class Table:
         The name, the head and the remaining budget of the ledger that paid; None without a ledger.
     source
         The names of the files without their folders, the table, or the kind of frame.
+    left_out
+        Estimates of what the numbers leave out, if the request asks for them.
 
     Examples
     --------
@@ -110,6 +113,7 @@ class Table:
     found: Mapping[str, Keys] = field(default_factory=dict)
     ledger: Data | None = None
     source: str | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
     def __iter__(self) -> Iterator[Published]:
         return iter(self.published)
@@ -141,7 +145,7 @@ class Table:
         ]
         rule = f"hold with probability {request.confidence:g}, not counting {request.uncounted}"
         cost = f"{request.cost_in_words} in all, with {request.neighbours_in_words}"
-        notes = [*request.adjusted_in_words, f"{cost}. Margins {rule}."]
+        notes = [*request.adjusted_in_words, f"{cost}. Margins {rule}.", *self.left_out_in_words]
         notes += [discovery.count_note for discovery in request.discoveries() if discovery.counts]
         if any(number.is_below_margin for number in numbers):
             notes.append(f"{MARK.strip()} {BELOW_MARGIN}: the exact number may be 0.")
@@ -152,6 +156,11 @@ class Table:
         escaped = [[escape_text(cell) for cell in row] for row in [[*labels, *titles], *shown]]
         return escaped, len(titles), notes
 
+    @property
+    def left_out_in_words(self) -> list[str]:
+        """What the numbers leave out: a sentence for each table."""
+        return [each.describe(is_only=len(self.left_out) == 1) for each in self.left_out]
+
     def titles(self) -> list[str]:
         """Return the names of the columns of `rows`."""
         return [*map(_title, self.request.grouped), *_TEXTS, *_NUMBERS, _NOTE]
@@ -160,6 +169,7 @@ class Table:
         """Return one row for each number: its groups, its statistic, its value and its margins."""
         grouped, uncounted = self.request.grouped, self.request.uncounted
         note = "" if uncounted == "clamping" else f"the margin does not count {uncounted}"
+        note = "; ".join(filter(None, [note, *self.left_out_in_words]))
         return [row for published in self.published for row in _rows(published, grouped, note)]
 
     def to_arrow(self) -> Frame:
@@ -194,6 +204,9 @@ class Table:
             "privacy_unit": self.request.privacy_unit,
             "neighbours": f"differ by {self.request.neighbours_in_words}",
             "margins": f"do not count {self.request.uncounted}",
+            "left_out": [each.to_dict() for each in self.left_out],
+            "left_out_in_words": self.left_out_in_words,
+            "left_out_cost": self.request.left_out_cost,
             "privacy": self.request.cost().floats(),
             "adjusted": self.request.adjusted_in_words,
             "ledger": None if self.ledger is None else dict(self.ledger),
@@ -387,14 +400,33 @@ def publish(  # Most of its lines are documentation.
             answer = _exact_answer(request, question, query, answer)
         return noisy_sums.release(query, answer, request.confidence)
 
+    def draw(question: HiddenCounts, query: TableCount) -> list[int]:
+        key = request.table_key(question, query)
+        answers = [tallies[key].answers[plans[key].asks.index(query.ask)]] if key in plans else []
+        return query.draw(rng, *answers)
+
     published = _publish_all(request, groups, release, adjustments)
     if (largest := request.largest_margin) is not None:
         published = tuple(replace(one, release=one.release.suppress(largest)) for one in published)
     table = Table(
-        request, published, found=found, ledger=charge.summary, source=_source_name(source)
+        request,
+        published,
+        found=found,
+        ledger=charge.summary,
+        source=_source_name(source),
+        left_out=_estimate_left_out(request, groups, draw),
     )
     charge.note_record(table.record())
     return table
+
+
+def _estimate_left_out(
+    request: Request, groups: Groups, draw: Callable[[HiddenCounts, TableCount], list[int]]
+) -> tuple[LeftOut, ...]:
+    """Return the estimates of what numbers leave out, from noisy counts that `draw` returns."""
+    hidden = request.hidden_counts(groups).items()
+    noisy = {question: Noisy(query, draw(question, query)) for question, query in hidden}
+    return tuple(LeftOut.of(each, noisy, request.confidence) for each in request.coverage)
 
 
 def _exact_answer(request: Request, question: Question, query: AnyQuery, answer: Answer) -> Answer:
@@ -519,7 +551,8 @@ def rehearsal(request: Request) -> Table:
     groups = {
         column: ("",) if isinstance(keys, str) else keys for column, keys in request.groups.items()
     }
-    return Table(request, _publish_all(request, groups, zeros))
+    left_out = _estimate_left_out(request, groups, lambda _, query: query.totals().tolist())
+    return Table(request, _publish_all(request, groups, zeros), left_out=left_out)
 
 
 def _publish_all(

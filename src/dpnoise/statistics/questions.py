@@ -49,7 +49,7 @@ _ANY_LOSS: Final = Loss(PURE, 1.0)  # For checking the arguments of a question.
 _BOUNDED: Final = {kind.name: kind for kind in (Sum, Mean, Variance, Deviation)}
 SELECTED: Final = ("median", "quantile", "quantiles")  # Selected from candidates, without noise.
 _KNOWN_ERROR: Final = ("count", "sum", "histogram")  # Their error does not depend on the data.
-_MOST_ROWS: Final = 2**31 - 1  # The most rows of one person.
+MOST_ROWS: Final = 2**31 - 1  # The most rows of one person.
 MOST_GROUPS: Final = 2**16  # The most groups of one person.
 # The bounds on what one person contributes, of a request or of one of its questions.
 PERSON_LIMITS: Final = ("max_groups", "max_rows", "max_total_rows")
@@ -244,6 +244,11 @@ class Question:
         return None
 
     @property
+    def table(self) -> tuple[str, ...] | None:
+        """The columns of a table that all numbers are sums of; None for those of `by`."""
+        return None
+
+    @property
     def statistic_names(self) -> tuple[str, ...]:
         """The statistics as texts."""
         return tuple(map(str, self.statistics))
@@ -365,7 +370,7 @@ class UndeclaredCount(Question):
 
 def check_person_limits(limited: object) -> None:
     """Raise unless the contribution bounds of a request or of a question are valid."""
-    mosts = (MOST_GROUPS, _MOST_ROWS, _MOST_ROWS)
+    mosts = (MOST_GROUPS, MOST_ROWS, MOST_ROWS)
     for name, most in zip(PERSON_LIMITS, mosts, strict=True):
         if getattr(limited, name) is not None:
             check_integer(name, getattr(limited, name), least=1, most=most)

@@ -6,6 +6,7 @@ from itertools import product
 from dpnoise.core.errors import (
     ArgumentError,
     check_choice,
+    check_probability,
     is_list,
     reject,
     reject_type,
@@ -64,6 +65,8 @@ def check_fields(request: RequestFields) -> None:
     request.largest_margin  # noqa: B018 - raises for a rule of another form
     _check_groups(request)
     _check_undeclared(request)
+    if request.left_out is not None:
+        check_probability("left_out", request.left_out)
     _check_person(request)
     _check_text_columns(request)
     _check_expressions(request)
@@ -104,19 +107,17 @@ def _check_groups(request: RequestFields) -> None:
 
 
 def _check_undeclared(request: RequestFields) -> None:
-    """Raise unless rows in no declared group can be counted, if the request asks for it."""
-    if not request.undeclared:
-        return
-    if not request.levels:
+    """Raise unless rows that are left out can be counted, if the request asks for it."""
+    if request.undeclared and not request.levels:
         raise ArgumentError(
             "Nothing uses undeclared: it counts the rows in no declared group of a column, and no "
             'question groups by declared groups. Declare some: groups={"city": ["cork", "dublin"]}.'
         )
-    if any(question.error is not None for question in request.publish):
-        raise ArgumentError(
-            "The counts that undeclared asks for need a part of a budget: give weights in place "
-            "of errors."
-        )
+    for name in ("undeclared", "left_out"):
+        if getattr(request, name) and any(each.error is not None for each in request.publish):
+            raise ArgumentError(
+                f"{name} needs a part of a budget: give questions weights in place of errors."
+            )
 
 
 def _with_hierarchy(groups: Groups, hierarchy: Hierarchy) -> Groups:

@@ -72,6 +72,7 @@ class RequestFields:
     consistent: bool = False
     hierarchy: Hierarchy = field(default_factory=dict)
     undeclared: bool = False
+    left_out: float | None = None
 
     @cached_property
     def questions(self) -> tuple[Question, ...]:
@@ -144,7 +145,7 @@ class RequestFields:
         They are the columns of the question if its numbers are not adjusted.
         """
         if not self.is_adjusted(question, statistic):
-            return tuple(question.by)
+            return tuple(question.by) if question.table is None else question.table
         members = self.families[question.measure(statistic)]
         columns = (self.levels[name].column for member in members for name in member.by)
         return tuple(dict.fromkeys(columns))
