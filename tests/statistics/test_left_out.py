@@ -28,6 +28,7 @@ from dpnoise.statistics import Question, Request, create_ledger, load_request, o
 from dpnoise.statistics.engines import Files
 from dpnoise.statistics.left_out import LeftOut, Noisy, left_out_share
 from dpnoise.statistics.publishing import Table
+from dpnoise.statistics.queries import Count
 from dpnoise.statistics.report import render_record, request_toml
 from dpnoise.statistics.results import single_confidence
 
@@ -119,7 +120,7 @@ def test_every_source_counts_the_same_rows_in_no_declared_group(name: str, tmp_p
 
 def test_only_text_that_is_a_key_to_the_letter_is_in_its_group(tmp_path: Path) -> None:
     path = tmp_path / "codes.csv"
-    path.write_text("city\n" + "\n".join(["01", "1", "1.0", '"1 "', '""', "NA"]))
+    path.write_text('city\n01\n1\n1.0\n"1 "\n""\nNA\n')
     assert count_undeclared(path, groups={"city": [1]}) == 5
     assert count_undeclared(path, groups={"city": ["01", "NA"]}) == 4
 
@@ -183,6 +184,7 @@ def test_each_count_is_paid_for_like_another_statistic(tmp_path: Path) -> None:
     request = Request(3.0, [sums], CITIES, person="who", max_groups=1, max_rows=4, undeclared=True)
     (_, total), (_, count) = request.prepare()
     assert (total.epsilon, count.epsilon) == (2.0, 1.0)
+    assert isinstance(count, Count)
     assert count.mechanism.sensitivity == 4.0
     assert [loss.amount for loss in losses_paid(request)] == [2.0, 1.0]
     assert request.cost().floats()["epsilon"] == 3.0
@@ -272,7 +274,7 @@ def estimates(source: Any, question: Question = MEAN_AGE, **options: Any) -> Lef
     return left_out
 
 
-def shares(left_out: LeftOut) -> tuple[float | None, ...]:
+def shares(left_out: LeftOut) -> tuple[Any, ...]:
     """Return the share of rows and the shares of values."""
     rows = None if left_out.rows is None else left_out.rows.value
     return (rows, *(share.value for _, share in left_out.clamped))
@@ -283,11 +285,11 @@ def test_every_source_has_the_same_shares(name: str, tmp_path: Path) -> None:
     """Three of nine rows are in declared groups: of Ann with 5, of Bob with 70, of Cyd with 30."""
     source = SOURCES[name](tmp_path)
     assert shares(estimates(source)) == pytest.approx((6 / 9, 2 / 3))
-    persons = {"person": "who", "max_groups": 1, "max_rows": 1}
+    persons: dict[str, Any] = {"person": "who", "max_groups": 1, "max_rows": 1}
     assert shares(estimates(source, **persons)) == pytest.approx((6 / 9, 2 / 3))
     of_all_rows = Question(["mean"], "age", 10, 60)
     assert shares(estimates(source, of_all_rows)) == (None, pytest.approx(8 / 9))
-    one_row = {"person": "who", "max_rows": 1}
+    one_row: dict[str, Any] = {"person": "who", "max_rows": 1}
     assert shares(estimates(source, of_all_rows, **one_row)) == pytest.approx((6 / 9, 2 / 3))
 
 
@@ -399,16 +401,18 @@ def test_the_estimates_get_their_share_of_the_budget(unit: dict[str, Any]) -> No
     assert sum(map(Fraction, hidden)) <= Fraction(1, 2)
     assert math.isclose(sum(hidden), 0.5)
     assert request.left_out_cost == "epsilon 0.5"
-    assert request.cost().floats()["epsilon"] == pytest.approx(2.0)
-    assert request.cost().floats()["epsilon"] <= 2.0
+    assert 1.999 < (request.cost().floats()["epsilon"] or 0.0) <= 2.0
     in_rho = Request(None, [BY_CITY], CITIES, rho=0.4, left_out=0.25, mechanism="gaussian", **unit)
     assert in_rho.left_out_cost == "rho 0.1"
     assert sum(Fraction(q.rho or 0) for q in in_rho.hidden_counts().values()) <= Fraction("0.1")
 
 
 def test_noise_is_for_the_rows_of_a_person_in_all_groups() -> None:
-    """Ten times 2 x 3 rows of a person are seen, and 6 count. A replaced person moves two counts."""
-    unit = {"person": "who", "max_groups": 2, "max_rows": 3}
+    """Of a person, 2 x 3 rows count, and ten times as many are seen.
+
+    A person in another's place moves the counts of values inside and outside.
+    """
+    unit: dict[str, Any] = {"person": "who", "max_groups": 2, "max_rows": 3}
     request = Request(1.0, [MEAN_AGE], CITIES, left_out=0.1, **unit)
     sensitivities = [q.mechanism.sensitivity for q in request.hidden_counts().values()]
     assert sensitivities == [60, 6, 6]
@@ -430,16 +434,13 @@ def test_the_margins_of_shares_cover_them(mechanism: str, rows: tuple[int, int, 
         3.0, [MEAN_AGE], CITIES, confidence=0.8, left_out=0.5, mechanism=mechanism, delta=delta
     )
     (coverage,) = request.coverage
-    answers = dict(zip(coverage.questions, (in_all, counted, None), strict=True))
-    cells = np.array([clamped, counted - clamped, 0])
+    exact = (np.array(in_all), np.array(counted), np.array([clamped, counted - clamped, 0]))
+    answers = dict(zip(coverage.questions, exact, strict=True))
     covered = np.zeros(2)
     repeats = 400
     for _ in range(repeats):
         noisy = {
-            question: Noisy(
-                query,
-                query.draw(None, cells if answers[question] is None else np.array([answers[question]])),
-            )
+            question: Noisy(query, query.draw(None, answers[question]))
             for question, query in request.hidden_counts().items()
         }
         left_out = LeftOut.of(coverage, noisy, request.confidence)

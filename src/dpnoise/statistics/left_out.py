@@ -31,7 +31,8 @@ from dpnoise.statistics.questions import (
 from dpnoise.statistics.request_fields import RequestFields
 from dpnoise.statistics.results import WholeNoise, as_loss, single_confidence
 
-ESTIMATES: Final = "estimates the share of rows that no number counts, and of values that are clamped"
+# What the estimates are, after their cost.
+ESTIMATES: Final = "estimates the share of rows that no number counts, and of clamped values"
 _CAP: Final = 10  # Times what a person may contribute: this many of their rows are seen.
 
 
@@ -136,46 +137,61 @@ def coverage_of(
     for question in request.publish:
         for statistic in question.statistic_names:
             if statistic != GROUPS:
-                columns, limits = (
-                    request.table_columns(question, statistic),
-                    request.limits_of(question),
-                )
+                columns = request.table_columns(question, statistic)
+                limits = request.limits_of(question)
                 key = (columns, question.where, limits, question.per_person)
                 tables.setdefault(key, []).append((question, statistic))
     coverages = []
-    for (columns, where, limits, per_person), members in tables.items():
-        own = {name: getattr(members[0][0], name) for name in PERSON_LIMITS}
-        seen: dict[str, Any] = {}
+    for (columns, *_), members in tables.items():
+        cap = None
         if request.person is not None:
             cap = min(_CAP * most_rows(*members[0]), MOST_ROWS)
-            seen = {"max_rows": cap, "max_total_rows": cap}
-        counted = own if per_person is None else {"max_groups": limits[0], **seen}
-        rows: tuple[HiddenCounts, ...] = ()
-        if columns or seen:
-            all_rows = HiddenCounts(where=where, **seen)
-            rows = (all_rows, HiddenCounts(where=where, table=columns, **counted))
-        if per_person == "sum":  # The sums of persons are clamped, and not the values of rows.
-            counted = {"max_groups": limits[0], "per_person": per_person}
-        clamped = tuple(
-            HiddenCounts(column=column, lower=lower, upper=upper, where=where, table=columns, **counted)
-            for column, lower, upper in _clamped_columns(members, per_person)
+        coverages.append(
+            _coverage_of_table(columns, members, request.limits_of(members[0][0]), cap)
         )
-        coverages.append(Coverage(columns, where, rows, clamped))
     return tuple(coverage for coverage in coverages if coverage.questions)
 
 
-def _clamped_columns(
-    members: Sequence[tuple[Question, str]], per_person: str | None
-) -> list[tuple[str, float, float]]:
-    """Return the columns whose values some statistics clamp, with their bounds."""
-    plain = {"count"} if per_person else {"count", "histogram"}
-    return list(
-        dict.fromkeys(
-            (question.column, question.lower, question.upper)
-            for question, statistic in members
-            if statistic not in plain
-        )
+def _coverage_of_table(
+    columns: tuple[str, ...],
+    members: Sequence[tuple[Question, str]],
+    limits: Sequence[int | None],
+    cap: int | None,
+) -> Coverage:
+    """Return the hidden counts of one table, for its questions with their statistics.
+
+    `cap` is the number of rows of a person that are seen; None without persons.
+    """
+    question, _ = members[0]
+    seen = {"max_rows": cap, "max_total_rows": cap}
+    # The rows that count are chosen as for the question: they are those of its plan.
+    counted: dict[str, Any] = {name: getattr(question, name) for name in PERSON_LIMITS}
+    if question.per_person is not None:
+        counted = {"max_groups": limits[0], **seen}
+    rows: tuple[HiddenCounts, ...] = ()
+    if columns or cap is not None:
+        all_rows = HiddenCounts(where=question.where, **seen)
+        rows = (all_rows, HiddenCounts(where=question.where, table=columns, **counted))
+    if question.per_person == "sum":  # The sums of persons are clamped, not the values of rows.
+        counted = {"max_groups": limits[0], "per_person": "sum"}
+    counted |= {"where": question.where, "table": columns}
+    clamped = tuple(
+        HiddenCounts(column=column, lower=lower, upper=upper, **counted)
+        for column, lower, upper in _clamped_columns(members)
     )
+    return Coverage(columns, question.where, rows, clamped)
+
+
+def _clamped_columns(
+    members: Sequence[tuple[Question, str]],
+) -> list[tuple[str | None, float | None, float | None]]:
+    """Return the columns whose values some statistics clamp, with their bounds."""
+    columns = (
+        (question.column, question.lower, question.upper)
+        for question, statistic in members
+        if statistic != "count" and (statistic != "histogram" or question.per_person is not None)
+    )
+    return list(dict.fromkeys(columns))
 
 
 # Estimates ----------------------------------------------------------------------------------------

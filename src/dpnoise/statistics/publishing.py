@@ -402,8 +402,10 @@ def publish(  # Most of its lines are documentation.
 
     def draw(question: HiddenCounts, query: TableCount) -> list[int]:
         key = request.table_key(question, query)
-        answers = [tallies[key].answers[plans[key].asks.index(query.ask)]] if key in plans else []
-        return query.draw(rng, *answers)
+        answer: Any = None  # No group was discovered.
+        if key in plans:
+            answer = tallies[key].answers[plans[key].asks.index(query.ask)]
+        return query.draw(rng, answer)
 
     published = _publish_all(request, groups, release, adjustments)
     if (largest := request.largest_margin) is not None:

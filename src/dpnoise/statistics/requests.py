@@ -348,9 +348,7 @@ class Request(RequestFields):
 
         coverage = coverage_of(self, most_rows)
         if not coverage:
-            raise ArgumentError(
-                "Nothing uses left_out: every row counts, and no value is clamped."
-            )
+            raise ArgumentError("Nothing uses left_out: every row counts, and no value is clamped.")
         return coverage
 
     def _hidden_questions(self) -> list[HiddenCounts]:
