@@ -102,7 +102,7 @@ class TableCount(Count):
         if answer is None:
             answer = np.zeros(1 if self._edges is None else 3, dtype=np.int64)
         if self._edges is None:
-            return answer.reshape(-1, 1).sum(axis=0)
+            return np.array([answer.sum()])
         below, inside, above = answer.reshape(-1, 3).sum(axis=0)
         return np.array([inside, below + above])
 
@@ -146,9 +146,8 @@ def coverage_of(
         cap = None
         if request.person is not None:
             cap = min(_CAP * most_rows(*members[0]), MOST_ROWS)
-        coverages.append(
-            _coverage_of_table(columns, members, request.limits_of(members[0][0]), cap)
-        )
+        limits = request.limits_of(members[0][0])
+        coverages.append(_coverage_of_table(columns, members, limits, cap))
     return tuple(coverage for coverage in coverages if coverage.questions)
 
 
@@ -163,7 +162,7 @@ def _coverage_of_table(
     `cap` is the number of rows of a person that are seen; None without persons.
     """
     question, _ = members[0]
-    seen = {"max_rows": cap, "max_total_rows": cap}
+    seen: dict[str, Any] = {"max_rows": cap, "max_total_rows": cap}
     # The rows that count are chosen as for the question: they are those of its plan.
     counted: dict[str, Any] = {name: getattr(question, name) for name in PERSON_LIMITS}
     if question.per_person is not None:
