@@ -82,17 +82,18 @@ class TableCount(Count):
         self, question: HiddenCounts, epsilon: float | Loss, contribution: ContributionBounds
     ) -> None:
         self.column, self.losses = question.column, (as_loss(epsilon),)
-        self._edges = None if question.column is None else question.edges_at_bounds
-        # A row that replaces another may leave one of two counts and enter the other.
-        change = RowChange.of_number(1, 1) if self._edges is None else RowChange.of_sums(1)
+        self._cells: Edges | None = None
+        change = RowChange.of_number(1, 1)
+        if question.column is not None:
+            self._cells = Edges(question.column, question.edges_at_bounds)
+            # A row that replaces another may leave one of two counts and enter the other.
+            change = RowChange.of_sums(1)
         self.noise = WholeNoise.of(self.losses[0], contribution, change, counts=True)
 
     @property
     def ask(self) -> Rows | Edges:
         """A tally of all rows, or of the values in three cells."""
-        if self._edges is None or self.column is None:
-            return Rows()
-        return Edges(self.column, self._edges)
+        return Rows() if self._cells is None else self._cells
 
     def totals(self, answer: Integers | None = None) -> Integers:
         """Return the exact counts of the whole table: of rows, or of values inside and outside.
@@ -100,8 +101,8 @@ class TableCount(Count):
         Without an answer they are 0: the table has no groups.
         """
         if answer is None:
-            answer = np.zeros(1 if self._edges is None else 3, dtype=np.int64)
-        if self._edges is None:
+            answer = np.zeros(1 if self._cells is None else 3, dtype=np.int64)
+        if self._cells is None:
             return np.array([answer.sum()])
         below, inside, above = answer.reshape(-1, 3).sum(axis=0)
         return np.array([inside, below + above])
