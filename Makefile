@@ -139,6 +139,7 @@ bench-engines: setup
 
 bench-persons: setup
 	PYTHONPATH=tools $(BIN)/python -m benchmarks.persons
+	PYTHONPATH=tools $(BIN)/python -m benchmarks.persons --medians
 
 bench-spark: setup $(VENV)/installed-cluster
 	PYTHONPATH=tools $(BIN)/python -m benchmarks.persons --spark

@@ -13,6 +13,7 @@ import numpy as np
 
 Floats = Any
 DECILES: Final = [i / 10 for i in range(1, 10)]
+HIGH: Final = 0.9  # The level of a high quantile.
 CELLS: Final = 10
 
 
@@ -38,7 +39,11 @@ class Column(NamedTuple):
 
 
 class Visits(NamedTuple):
-    """Visits of persons in towns, the contribution bounds, and the budget of all statistics."""
+    """Visits of persons in towns, the contribution bounds, and the budget of all statistics.
+
+    Contenders publish the number, the sum and the mean of the costs in each town. If the towns are
+    declared, at most `max_groups` times `max_rows` visits of a person count, in any towns.
+    """
 
     persons: list[int]
     towns: list[str]
@@ -59,3 +64,8 @@ class Stays(NamedTuple):
     max_groups: int  # A patient counts once in each of at most this many.
     epsilon: float
     delta: float
+
+
+def with_mean(question: Visits, number: float, total: float) -> list[float]:
+    """Return a noisy number and a noisy sum of costs, and the mean that they give."""
+    return [number, total, float(np.clip(total / max(number, 1), 0, question.upper))]

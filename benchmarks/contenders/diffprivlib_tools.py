@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 from diffprivlib import tools
 
-from benchmarks.contenders import CELLS, DECILES, Column, Floats
+from benchmarks.contenders import CELLS, DECILES, HIGH, Column, Floats
 
 PACKAGES: Final = ("diffprivlib",)
 
@@ -33,19 +33,25 @@ def histogram(column: Column, rounds: int) -> Floats:
     ]
 
 
+def quantile(column: Column, q: float, rounds: int) -> Floats:
+    """Select a quantile."""
+    return call_tool(lambda x, **options: tools.quantile(x, q, **options), column, rounds)
+
+
 def deciles(column: Column, rounds: int) -> Floats:
     """Select each decile with its share of epsilon, and sort them."""
     share = column._replace(epsilon=column.epsilon / len(DECILES))
-    quantiles = [call_tool(lambda x, q=q, **options: tools.quantile(x, q, **options), share, rounds)
-             for q in DECILES]  # fmt: skip
-    return np.sort(np.transpose(quantiles), axis=1)
+    return np.sort(np.transpose([quantile(share, q, rounds) for q in DECILES]), axis=1)
 
 
 STATISTICS: Final[dict[str, Callable[[Column, int], Floats]]] = {
     "count": count,
     "sum": lambda column, rounds: call_tool(tools.sum, column, rounds),
     "mean": lambda column, rounds: call_tool(tools.mean, column, rounds),
+    "variance": lambda column, rounds: call_tool(tools.var, column, rounds),
+    "std": lambda column, rounds: call_tool(tools.std, column, rounds),
     "histogram": histogram,
     "median": lambda column, rounds: call_tool(tools.median, column, rounds),
+    "quantile 0.9": lambda column, rounds: quantile(column, HIGH, rounds),
     "deciles": deciles,
 }

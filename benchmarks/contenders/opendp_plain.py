@@ -1,4 +1,4 @@
-"""OpenDP's constructors: a mean is a sum over a count; quantiles need given candidates.
+"""OpenDP's constructors: means and variances from sums; quantiles need given candidates.
 
 Discovered groups are those whose noisy number of patients reaches a threshold.
 """
@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import opendp.prelude as dp
 
-from benchmarks.contenders import DECILES, Column, Floats, Stays
+from benchmarks.contenders import DECILES, HIGH, Column, Floats, Stays
 
 dp.enable_features("contrib")
 PACKAGES: Final = ("opendp",)
@@ -44,6 +44,19 @@ def mean(column: Column, rounds: int) -> Floats:
     return np.clip(quotients, column.lower, column.upper)
 
 
+def variance(column: Column, rounds: int) -> Floats:
+    """Compute a variance from a count and two sums, with a third of epsilon each.
+
+    Values are distances to the middle of the bounds, which gives the sums the least sensitivity.
+    """
+    third, half_width = column.epsilon / 3, (column.upper - column.lower) / 2
+    distances = column.clamped_values - (column.lower + column.upper) / 2
+    count_of_all = np.maximum(add_noise(distances.size, 1.0, third, rounds), 1)
+    first = add_noise(math.fsum(distances), half_width, third, rounds) / count_of_all
+    second = add_noise(math.fsum(distances**2), half_width**2, third, rounds) / count_of_all
+    return np.clip(second - first**2, 0.0, half_width**2)
+
+
 def histogram(column: Column, rounds: int) -> Floats:
     """Count the values in each cell."""
     return add_noise(
@@ -73,8 +86,11 @@ STATISTICS: Final[dict[str, Callable[[Column, int], Floats]]] = {
     "count": count,
     "sum": add_up,
     "mean": mean,
+    "variance": variance,
+    "std": lambda column, rounds: np.sqrt(variance(column, rounds)),
     "histogram": histogram,
     "median": lambda column, rounds: quantile(column, 0.5, rounds),
+    "quantile 0.9": lambda column, rounds: quantile(column, HIGH, rounds),
     "deciles": deciles,
 }
 

@@ -7,7 +7,7 @@ import numpy as np
 import opendp.prelude as dp
 import polars as pl
 
-from benchmarks.contenders import CELLS, DECILES, Column, Floats, Stays, Visits
+from benchmarks.contenders import CELLS, DECILES, HIGH, Column, Floats, Stays, Visits, with_mean
 
 dp.enable_features("contrib")
 PACKAGES: Final = ("polars",)
@@ -79,12 +79,13 @@ STATISTICS: Final[dict[str, Callable[[Column, int], Floats]]] = {
     "mean": select(lambda column: X.dp.mean((column.lower, column.upper))),
     "histogram": histogram,
     "median": select(quantile(0.5)),
+    "quantile 0.9": select(quantile(HIGH)),
     "deciles": deciles,
 }
 
 
 def visits(question: Visits, rounds: int) -> Iterator[dict[str, list[float]]]:
-    """Publish the number and the cost of the visits in each town."""
+    """Publish the number, the cost and the mean cost of the visits in each town."""
     frame = pl.LazyFrame(
         {"person": question.persons, "town": question.towns, "cost": question.costs}
     )
@@ -93,21 +94,21 @@ def visits(question: Visits, rounds: int) -> Iterator[dict[str, list[float]]]:
         epsilon=question.epsilon, **({"delta": question.delta} if question.delta else {})
     )
     margins = [dp.polars.Margin(by=["town"], max_length=len(question.persons), max_groups=groups)]
-    query = (
-        context(frame, margins, loss, identifier="person")
-        .query()
-        .truncate_per_group(question.max_rows, by=["town"])
+    query = context(frame, margins, loss, identifier="person").query()
+    if question.declared:
+        query = query.truncate_per_group(question.max_groups * question.max_rows)
+    else:
         # One more, because it keeps one less than given (tests/peers/test_coming_from.py).
-        .truncate_num_groups(question.max_groups + 1, by=["town"], keep="first")
-        .group_by("town")
-        .agg(dp.len(signed=True), COST.dp.sum((0.0, question.upper)))
-    )
+        query = query.truncate_per_group(question.max_rows, by=["town"]).truncate_num_groups(
+            question.max_groups + 1, by=["town"], keep="first"
+        )
+    query = query.group_by("town").agg(dp.len(signed=True), COST.dp.sum((0.0, question.upper)))
     if question.declared:
         query = query.with_keys(pl.LazyFrame({"town": question.declared}))
     mechanism = query.resolve()
     for _ in range(rounds):
         rows = mechanism(frame).collect().iter_rows()
-        yield {town: list(numbers) for town, *numbers in rows}
+        yield {town: with_mean(question, *numbers) for town, *numbers in rows}
 
 
 def discover(question: Stays, rounds: int) -> Iterator[dict[str, float]]:

@@ -7,11 +7,11 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from benchmarks.contenders import DECILES, Column, Floats, Stays, Visits
+from benchmarks.contenders import DECILES, HIGH, Column, Floats, Stays, Visits
 from dpnoise.statistics import Question, Request, publish
 from dpnoise.statistics.column_tally import tally_chunks
 from dpnoise.statistics.plan import Plan
-from dpnoise.statistics.queries import Count, Histogram, Mean, Query, Sum
+from dpnoise.statistics.queries import Count, Histogram, Mean, Query, Sum, Variance
 from dpnoise.statistics.selections import QuantileSelection
 
 PACKAGES: Final = ("numpy",)
@@ -25,7 +25,8 @@ def release_repeatedly(query: Query, column: Column, rounds: int) -> Floats:
     if isinstance(answer, np.ndarray):
         repeated: Any = np.broadcast_to(answer, (rounds, *answer.shape))
     else:
-        parts = (np.full(rounds, part.item()) for part in (answer.count, answer.total))
+        exact = (answer.count, answer.total, answer.squares)
+        parts = (None if part is None else np.full(rounds, part.item()) for part in exact)
         repeated = type(answer)(*parts)
     return np.array([result.value for result in query.release(repeated, 0.95, None)], dtype=float)
 
@@ -50,10 +51,17 @@ STATISTICS: Final[dict[str, Callable[[Column, int], Floats]]] = {
     "mean": lambda column, rounds: release_repeatedly(
         Mean("x", column.lower, column.upper, column.epsilon), column, rounds
     ),
+    "variance": lambda column, rounds: release_repeatedly(
+        Variance("x", column.lower, column.upper, column.epsilon), column, rounds
+    ),
+    "std": lambda column, rounds: release_repeatedly(
+        Variance("x", column.lower, column.upper, column.epsilon).deviation(), column, rounds
+    ),
     "histogram": lambda column, rounds: release_repeatedly(
         Histogram("x", column.edges, column.epsilon), column, rounds
     ),
     "median": quantiles([0.5], interval=False),
+    "quantile 0.9": quantiles([HIGH], interval=False),
     "deciles": quantiles(DECILES, interval=False),
     "median, interval": quantiles([0.5], interval=True),
     "deciles, interval": quantiles(DECILES, interval=True),
@@ -61,19 +69,24 @@ STATISTICS: Final[dict[str, Callable[[Column, int], Floats]]] = {
 
 
 def visits(question: Visits, rounds: int) -> Iterator[dict[str, list[float]]]:
-    """Publish the number and the cost of the visits in each town."""
+    """Publish the number, the cost and the mean cost of the visits in each town."""
     frame = pl.DataFrame(
         {"person": question.persons, "town": question.towns, "cost": question.costs}
     )
+    limits: dict[str, Any] = {
+        "max_groups": question.max_groups,
+        "max_rows": question.max_rows,
+    }
+    if question.declared:
+        limits = {"max_total_rows": question.max_groups * question.max_rows}
     request = Request(
         question.epsilon,
-        [Question(["count", "sum"], "cost", lower=0, upper=question.upper, by=("town",))],
+        [Question(["count", "sum", "mean"], "cost", lower=0, upper=question.upper, by=("town",))],
         groups={"town": question.declared or "discover"},
         delta=question.delta,
         person="person",
-        max_groups=question.max_groups,
-        max_rows=question.max_rows,
         clamp=False,
+        **limits,
     )
     for _ in range(rounds):
         values_by_town: dict[str, list[float]] = defaultdict(list)

@@ -1,5 +1,7 @@
 """SmartNoise SQL, which requires an older OpenDP and has no quantiles.
 
+It refuses variances of values with wide bounds.
+
 A query costs its epsilon once for each noisy column, and once more for discovering groups. We
 divide epsilon so that the reported cost is the allowed one. It shows only groups of the data.
 """
@@ -11,7 +13,7 @@ import numpy as np
 import pandas as pd
 from snsql import Privacy, from_df
 
-from benchmarks.contenders import CELLS, Column, Floats, Visits
+from benchmarks.contenders import CELLS, Column, Floats, Visits, with_mean
 
 PACKAGES: Final = ("smartnoise-sql",)
 
@@ -67,7 +69,7 @@ STATISTICS: Final[dict[str, Callable[[Column, int], Floats]]] = {
 
 
 def visits(question: Visits, rounds: int) -> Iterator[dict[str, list[float]]]:
-    """Publish the number and cost of the visits in each town. Only a person's rows are bounded."""
+    """Publish the numbers of each town. Only a person's rows are bounded."""
     frame = pd.DataFrame(
         {"person": question.persons, "town": question.towns, "cost": question.costs}
     )
@@ -82,4 +84,5 @@ def visits(question: Visits, rounds: int) -> Iterator[dict[str, list[float]]]:
     query = "SELECT town, COUNT(*) AS n, SUM(cost) AS s FROM t GROUP BY town"
     reader = reader_of(frame, table_metadata, query, question.epsilon, question.delta)
     for _ in range(rounds):
-        yield {town: numbers for town, *numbers in reader.execute(query)[1:]}
+        rows = reader.execute(query)[1:]
+        yield {town: with_mean(question, *numbers) for town, *numbers in rows}

@@ -21,8 +21,9 @@ import dpnoise
 from dpnoise.auditing import any_mechanism
 from dpnoise.auditing.attacks import certified_bounds
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
+from dpnoise.auditing.counting import check_independent
 from dpnoise.auditing.learned.expected_bounds import Proposal, Score, describe_ranges
-from dpnoise.auditing.neighbours import neighbours_of
+from dpnoise.auditing.neighbours import neighbours_of, rows_to_change
 from dpnoise.auditing.outputs import Encoder, OutputSource
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import TargetError
@@ -298,6 +299,66 @@ def test_data_sets_differ_in_one_row(data: Any) -> None:
         assert abs(len(first) - len(second)) <= 1
         changed = sum(first.count(x) != second.count(x) for x in {*first, *second})
         assert changed <= 2
+
+
+def test_every_row_of_a_small_data_set_is_removed_repeated_and_replaced() -> None:
+    data = [5, 1, 9, 3, 7, 2]
+    pairs = [second for _, second in neighbours_of("rows", 1, 1.0, data)]
+    for row in data:
+        assert [other for other in data if other != row] in pairs
+        assert [*data, row] in pairs
+        assert any(row not in second and len(second) == len(data) for second in pairs)
+
+
+@pytest.mark.parametrize("kind", ["list of dicts", "list of tuples", "pandas", "Polars", "array"])
+def test_of_many_rows_the_extremes_of_each_column_are_changed(kind: str) -> None:
+    """Of 200 rows, number 57 has the largest age, 101 the smallest income, 33 a rare city."""
+    ages, incomes = rng.random((2, 200)) + 1
+    ages[57], incomes[101] = 9.0, 0.0
+    cities = ["cork"] * 33 + ["dublin"] + ["cork"] * 166
+    columns = {"age": ages.tolist(), "income": incomes.tolist(), "city": cities}
+    data: Any = [
+        dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+    ]
+    if kind == "list of tuples":
+        data = [tuple(row.values()) for row in data]
+    elif kind == "pandas":
+        data = pytest.importorskip("pandas").DataFrame(columns)
+    elif kind == "Polars":
+        data = pytest.importorskip("polars").DataFrame(columns)
+    elif kind == "array":
+        data = np.stack([ages, incomes], axis=1)
+    gone = rows_to_change(data)
+    assert len(gone) == len(set(gone)) <= 12
+    assert {0, 199, 57, 101, *([33] if kind != "array" else [])} <= set(gone)
+
+
+@pytest.mark.parametrize(
+    ("data", "outlier"),
+    [
+        ([3, -7], 71),
+        (np.array([[1.0, 2.0], [np.nan, -3.0]]), [11.0, 31.0]),
+        (np.array([100], dtype=np.int8), 63),
+        (np.array([np.nan, np.inf]), 1.0),
+    ],
+)
+def test_a_row_beyond_all_others_is_invented(data: Any, outlier: Any) -> None:
+    base, longer = neighbours_of("rows", 1, 1.0, data)[-1]
+    assert len(longer) == len(base) + 1
+    assert np.array_equal(longer[-1], outlier)
+    assert getattr(longer, "dtype", None) == getattr(data, "dtype", None)
+
+
+def test_a_mechanism_that_treats_one_row_in_the_middle_differently_is_found() -> None:
+    """The noise is enough for a count. A row above 400 adds 3."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"income": [20, 35, 500, 28, 41, 33]})
+
+    def count(rows: Any, n: int) -> Any:
+        noise = rng.geometric(1 - math.exp(-1), (2, n))
+        return len(rows) + 3 * (rows["income"] > 400).any() + noise[0] - noise[1]
+
+    assert audit_bits(count, neighbours="rows", data=frame, budget=200_000).epsilon_lower > 2
 
 
 def test_rows_of_a_frame_are_added_removed_and_replaced() -> None:
@@ -645,6 +706,53 @@ def test_what_is_new_when_an_encoder_is_closed_has_one_code() -> None:
     assert new[3].tolist() == known[0].tolist()
     assert encoder.text(new[0, 1]) is None
     assert encoder.text(known[1, 1]) == "'b'"
+
+
+def text_of(number: float) -> str:
+    """Return the text of a number, which hardly any other has."""
+    return f"{number:.6f}"
+
+
+DISTINCT: dict[str, Callable[[float, float], Any]] = {
+    "texts": lambda x, _: text_of(x),
+    "bytes": lambda x, _: text_of(x).encode(),
+    "tuples": lambda x, y: (text_of(x), y),
+    "nested lists": lambda x, y: [text_of(x), [y, [text_of(y)]]],
+    "dicts": lambda x, y: {f"k{x:.1f}": text_of(y)},
+    "sets": lambda x, y: {text_of(x), text_of(y)},
+    "lengths": lambda x, y: [text_of(x)] * int(4 * y),
+    "mixed": lambda x, y: None if y > 0.9 else x if y > 0.5 else text_of(x),
+}
+
+
+@pytest.mark.parametrize("kind", DISTINCT)
+def test_independent_outputs_of_any_kind_are_refused_no_more_often_than_the_error_says(
+    kind: str,
+) -> None:
+    """Codes follow the order in which texts were first seen, so later ones are larger."""
+
+    def outputs(_: object, n: int) -> list[Any]:
+        return [DISTINCT[kind](x, y) for x, y in rng.random((n, 2)).tolist()]
+
+    def are_refused() -> bool:
+        source = OutputSource(outputs, 60.0, one_by_one=False)
+        source.prepare([0])
+        before, after = (source.encoder.scatter(source.rows(0, 1_000)) for _ in range(2))
+        try:
+            check_independent(kind, before, after, error=0.3)
+        except TargetError:
+            return True
+        return False
+
+    check_rate(are_refused, 20, 0.3)
+
+
+def test_an_audit_takes_texts_that_are_all_distinct() -> None:
+    report = audit_bits(
+        lambda bit, n: [text_of(x) for x in bit + rng.laplace(scale=2.0, size=n)], budget=8_000,
+        confidence=CERTAIN,
+    )  # fmt: skip
+    assert not report.broken
 
 
 @pytest.mark.parametrize("dtype", ["<f8", ">f8", "<f4", "f2"])

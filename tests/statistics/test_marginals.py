@@ -20,6 +20,7 @@ from scipy import stats
 from support.alarms import check_probability
 
 from dpnoise import testing
+from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics import Question, Request, load_request, publish, publishing
 from dpnoise.statistics.composition import Loss
 from dpnoise.statistics.marginals import (
@@ -408,7 +409,7 @@ def test_the_error_of_a_total_is_that_of_two_estimates() -> None:
     truth = np.array([100.0, 200, 300, 400, 500])
     draws = adjustment_and_draws(groupings, lambda: Count(None, 0.1, clamp=False), truth)
     errors = np.array([(draw[0][0] - draw[0][1])[0] for draw in draws])
-    noise = Count(None, 0.1, clamp=False).noise.variance
+    noise = Count(None, 0.1, clamp=False).noise.deviation ** 2
     # The fourth moment of Laplace noise is 6 squared variances, so that of a sum is at most that.
     deviation = noise * math.sqrt(5 / DRAWS)
     assert abs((errors**2).mean() - noise * 5 / 6) < 6 * deviation
@@ -434,7 +435,7 @@ def test_margins_of_discrete_noise_are_those_of_its_exact_law(
     )
     assert whole[places > margin].sum() <= 1 - confidence
     # Not wider than needed: by 1/64 of a standard deviation, and the step of the law.
-    spread = math.sqrt(1.5 * noise.variance)
+    spread = math.sqrt(1.5) * noise.deviation
     assert whole[places > margin * 0.98 - spread / 32 - 0.5].sum() > (1 - confidence) * 0.98
 
 
@@ -445,7 +446,7 @@ def test_margins_of_combined_noise_are_those_of_known_laws(confidence: float) ->
     for query in (Sum("x", 0, 8, 0.5, 0.25), Sum("x", 0, 8, Loss("gaussian", 0.5), 0.25)):
         known = query.noise.weighted_error(weights.tolist(), confidence)
         ours = combined_error([(query.noise, weights)], confidence)
-        widened = math.sqrt(query.noise.variance) / 32
+        widened = query.noise.deviation / 32
         # Beyond the series there is only a bound on the tails of all such noises.
         most = known * 1.01 + widened if confidence < 1 - 1e-8 else 6 * known
         assert known * 0.99 <= ours <= most
@@ -575,6 +576,20 @@ def test_every_output_says_what_was_adjusted() -> None:
     assert {row["note"] for row in table.rows()} == {"adjusted to add up"}
     plain = replace(request, publish=[Question(["count"])], consistent=False)
     assert words not in str(publishing.rehearsal(plain))
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 1e100, 1e200])
+def test_numbers_add_up_with_extreme_noise(epsilon: float) -> None:
+    """The square of the smallest scale is not a float."""
+    request = replace(counts([(), ("town",)]), epsilon=epsilon)
+    total, *parts = publish(people(), request).rows()
+    assert total["value"] == sum(row["value"] for row in parts)
+
+
+@pytest.mark.parametrize("epsilon", [1e-300, 1e-170, 1e300])
+def test_noise_beyond_the_supported_scales_is_refused(epsilon: float) -> None:
+    with pytest.raises(ArgumentError, match="scale"):
+        replace(counts([(), ("town",)]), epsilon=epsilon)
 
 
 # Groups of three columns and more -----------------------------------------------------------------

@@ -348,7 +348,8 @@ def _learn_scores(
     data_sets = [data for pair in pairs for data in pair]
     drawn = counting.draw_ahead(source.rows, [(data, half) for data in data_sets for _ in range(2)])
     for data, before, after in zip(data_sets, drawn, drawn, strict=True):
-        counting.check_independent(f"{source.name}({describe_data(data)}, {half})", before, after)
+        call, scatter = f"{source.name}({describe_data(data)}, {half})", source.encoder.scatter
+        counting.check_independent(call, scatter(before), scatter(after))
         seen.append(np.concatenate([before, after]))
 
     def learn(i: int) -> list[tuple[Score, Pair]]:

@@ -5,13 +5,16 @@ Callers give pairs of data sets one by one, or by the name of a relation.
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
+from dpnoise.auditing.outputs import to_json_types
 from dpnoise.auditing.targets.mechanisms import Data, Pair
 from dpnoise.auditing.targets.target import Target, TargetError
 from dpnoise.core.arrays import Floats
@@ -21,6 +24,7 @@ ValuePair = tuple[float, float]
 
 VECTOR: Final = "vector"
 ROWS: Final = "rows"
+_MOST_ROWS: Final = 12  # The most rows of a data set that are removed, repeated and replaced.
 _SMALL_DATA_SETS: Final = ((1,), (0,), (0, 1), (1, 1, 1), (0, 0, 0, 0, 1), (0, 1) * 10)
 
 # Pairs in units of the sensitivity: around zero, a power of two, a count, negative, large. The
@@ -102,7 +106,7 @@ def vector_pairs(size: int, sensitivity: float = 1.0) -> list[tuple[Floats, Floa
 
 
 def row_pairs(data: Data = None) -> list[Pair]:
-    """Return data sets that differ in one row: removed, added once more, or replaced."""
+    """Return data sets that differ in one row: removed, added once more, replaced, or invented."""
     if data is None:
         bases = [list(base) for base in _SMALL_DATA_SETS]
         added = [(base, [*base, extra]) for base in bases for extra in (0, 1)]
@@ -112,11 +116,74 @@ def row_pairs(data: Data = None) -> list[Pair]:
     n = len(data)
     if not n:
         raise ArgumentError("data must have at least one row to remove.")
-    every, ends = list(range(n)), list(dict.fromkeys([0, n - 1]))
-    removed = [(data, take_rows([i for i in every if i != gone])) for gone in ends]
-    repeated = [(data, take_rows([*every, i])) for i in ends]
-    replaced = [(data, take_rows([n - 1, *every[1:]])), (data, take_rows([*every[:-1], 0]))]
-    return removed + repeated + (replaced if n > 1 else [])
+    every, chosen = list(range(n)), rows_to_change(data)
+    removed = [(data, take_rows([i for i in every if i != gone])) for gone in chosen]
+    repeated = [(data, take_rows([*every, i])) for i in chosen]
+    texts = list(map(repr, zip(*_columns(data), strict=True)))
+    replaced = [
+        (data, take_rows([*every[:gone], other, *every[gone + 1 :]]))
+        for gone, other in zip(chosen, chosen[1:] + chosen[:1], strict=True)
+        if texts[gone] != texts[other]
+    ]
+    return removed + repeated + replaced + _with_outlier(data)
+
+
+def rows_to_change(data: Data) -> list[int]:
+    """Return the indices of all rows, or of some: the ends, each column's extremes, and others."""
+    n = len(data)
+    if n <= _MOST_ROWS:
+        return list(range(n))
+    extremes = [0, n - 1]
+    for column in _columns(data):
+        if all(map(is_real, column)):
+            extremes += [int(np.argmin(column)), int(np.argmax(column))]
+        else:
+            texts = list(map(repr, column))
+            numbers = Counter(texts)
+            extremes.append(min(range(n), key=lambda i: numbers[texts[i]]))  # The rarest.
+    spread = (i * (n - 1) // (_MOST_ROWS - 1) for i in range(_MOST_ROWS))
+    return list(dict.fromkeys([*extremes, *spread]))[:_MOST_ROWS]
+
+
+def _columns(data: Data) -> list[list[Data]]:
+    """Return the columns of rows, as lists; a row without parts is one of them."""
+    rows = to_json_types(data)
+    keys: list[Data] = [None]
+    if isinstance(rows[0], dict):
+        keys = list(rows[0])
+    elif isinstance(rows[0], list | tuple):
+        keys = list(range(min(map(len, rows))))
+    return [[row if key is None else row[key] for row in rows] for key in keys]
+
+
+def _with_outlier(data: Data) -> list[Pair]:
+    """Return a pair with one more row, whose numbers are larger than all others.
+
+    There is none for rows that are not numbers in lists, in an array of NumPy or in pandas.
+    """
+    n = len(data)
+    if isinstance(data, list) and all(map(is_real, data)):
+        return [(data, [*data, 10 * max(map(abs, data)) + 1])]
+    if isinstance(data, np.ndarray) and data.dtype.kind in "iuf":
+        outlier = [_beyond(column) for column in data.reshape(n, -1).T]
+        row = np.array(outlier, dtype=data.dtype).reshape(1, *data.shape[1:])
+        return [(data, np.concatenate([data, row]))]
+    if hasattr(data, "iloc") and hasattr(data, "columns") and data.columns.is_unique:
+        more = data.iloc[[*range(n), n - 1]].reset_index(drop=True)
+        numeric = [name for name in more if getattr(more[name].dtype, "kind", "") in "iuf"]
+        for name in numeric:
+            more.loc[n, name] = _beyond(more[name].to_numpy())
+        return [(data, more)] if numeric else []
+    return []
+
+
+def _beyond(column: NDArray[Any]) -> float | int:
+    """Return a number of the column's type, about ten times its largest magnitude if there is."""
+    is_whole = column.dtype.kind in "iu"
+    most = float(np.iinfo(column.dtype).max if is_whole else np.finfo(column.dtype).max)
+    finite = column[np.isfinite(column)].astype(np.float64)
+    beyond = min(10 * np.abs(finite).max(initial=0.0) + 1, most / 2)
+    return int(beyond) if is_whole else beyond
 
 
 def _row_getter(data: Data) -> Callable[[list[int]], Data]:

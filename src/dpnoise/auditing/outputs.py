@@ -43,6 +43,7 @@ _SMALL_TYPES: Final = (np.bool_, np.int8, np.uint8)  # Types with rows of 16 bit
 _MUTABLE: Final = (list, tuple, dict, set, np.ndarray)
 _PLAIN_TYPES: Final = {int, float, bool, np.float64, np.int64}
 _FIRST_CODE: Final = 0.3141592653589793  # Its fraction is unlikely among real outputs.
+_MIXER: Final = 0x9E3779B97F4A7C15  # An odd factor that mixes the bits of a hash.
 # The most objects that compare equal only to themselves; an abort may be such an object.
 _MOST_OBJECTS: Final = 256
 _THREAD_ROWS: Final = 1 << 14  # Rows from which on a thread pays.
@@ -121,7 +122,7 @@ class OutputSource:
 def _from_command(time_limit: float, command: list[str], data: object, n: int) -> list[object]:
     """Run a command that reads one line of JSON and writes n."""
     try:
-        line = strict_json.dumps({"data": _to_json_types(data), "n": n}).replace("\n", "") + "\n"
+        line = strict_json.dumps({"data": to_json_types(data), "n": n}).replace("\n", "") + "\n"
     except TypeError:
         message = f"A program reads data sets as JSON, which has no {type(data).__name__}."
         raise ArgumentTypeError(message) from None
@@ -133,19 +134,19 @@ def _from_command(time_limit: float, command: list[str], data: object, n: int) -
         raise TargetError(f"{call} wrote a line that is not JSON.") from None
 
 
-def _to_json_types(data: Data) -> object:
+def to_json_types(data: Data) -> Data:
     """Return a data set in types that JSON has; a frame becomes a list of its rows."""
     if hasattr(data, "iloc") and hasattr(data, "columns"):
         if not data.columns.is_unique:
             raise ArgumentError("The columns of a frame must have different names, for JSON.")
-        return _to_json_types(data.to_dict("records"))
+        return to_json_types(data.to_dict("records"))
     for as_list in ("to_dicts", "to_pylist", "to_list", "tolist"):  # Polars, Arrow, pandas, NumPy.
         if hasattr(data, as_list):
             return getattr(data, as_list)()
     if isinstance(data, dict):
-        return {key: _to_json_types(part) for key, part in data.items()}
+        return {key: to_json_types(part) for key, part in data.items()}
     if isinstance(data, list | tuple):
-        return [_to_json_types(part) for part in data]
+        return [to_json_types(part) for part in data]
     return data
 
 
@@ -215,6 +216,18 @@ class Encoder:
         if k < 0 or k + _FIRST_CODE != code:
             return None
         return shorten(short_repr(self._coded[k]), _LONGEST_TEXT)
+
+    def scatter(self, rows: Floats) -> Floats:
+        """Return rows with a pseudo-random number from 0 to 1 in place of each code.
+
+        It depends only on the part. Codes depend on the order in which parts were first seen.
+        """
+        numbers = [hash(part) * _MIXER % 2**64 / 2**64 for part in self._coded]
+        if not numbers:
+            return rows
+        with np.errstate(invalid="ignore"):  # NaN and huge numbers are not codes.
+            codes = np.clip(np.nan_to_num(rows), 0, len(numbers) - 1).astype(np.int64)
+        return np.where(rows == codes + _FIRST_CODE, np.array(numbers)[codes], rows)
 
     def close(self) -> None:
         """Encode all parts not seen so far with one code from now on."""

@@ -28,6 +28,7 @@ _COUNT_STEP: Final = 2.0**-10  # Counts that may be negative are published as mu
 _FLOAT_BITS: Final = 52  # Multiples of a number up to 2^52 times as large add up exactly in floats.
 _ROUNDING: Final = 2.0**-40  # A bound on the relative rounding errors of least squares.
 _LARGEST_COUNT: Final = 2.0**62
+_LEAST_RATIO: Final = 2.0**-100  # Numbers with less noise than this, relative to others, are exact.
 ADDS_UP: Final = "adjusted to add up"
 
 
@@ -389,8 +390,10 @@ class Adjustment:
         clamp: bool,
     ) -> None:
         self._marginals = marginals
-        variances = [query.noise.variance for query in queries]
-        self._variances = [variance / max(variances) for variance in variances]
+        deviations = [query.noise.deviation for query in queries]
+        # Up to a factor: the squares of extreme scales are not floats.
+        ratios = (max(each / max(deviations), _LEAST_RATIO) for each in deviations)
+        self._variances = [ratio**2 for ratio in ratios]
         first = queries[0]
         self._is_count = isinstance(first, Count)
         self._unit = first.bounds.grid if isinstance(first, Sum) else 1.0

@@ -308,10 +308,10 @@ class WholeNoise:
         return noise * (1 + 2.0**-40) + sum(sizes) / 2
 
     @property
-    def variance(self) -> float:
-        """The variance, not counting rounding."""
+    def deviation(self) -> float:
+        """The standard deviation, not counting rounding."""
         is_gaussian = isinstance(self.mechanism, GaussianMechanism)
-        return self.mechanism.scale**2 * (1 if is_gaussian else 2)
+        return self.mechanism.scale * (1.0 if is_gaussian else math.sqrt(2))
 
     def log_characteristic(self, places: Floats) -> Floats:
         """Return the logarithm of the characteristic function of the noise before rounding."""
@@ -392,7 +392,7 @@ def combined_error(parts: Sequence[tuple[WholeNoise, Floats]], confidence: float
     ]
     if len(terms) == 1 and terms[0][2] == 1:
         return terms[0][1] * terms[0][0].error(confidence)
-    spread = math.sqrt(sum(n * w * w * noise.variance for noise, w, n in terms))
+    spread = math.hypot(*(math.sqrt(n) * w * noise.deviation for noise, w, n in terms))
     rounding = sum(w * n / 2 for noise, w, n in terms if noise.words != DISCRETE_WORDS)
     beyond = 1 - confidence
     if beyond < _LEAST_IN_SERIES:

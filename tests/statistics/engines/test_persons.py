@@ -453,7 +453,7 @@ def test_errors_are_found_in_every_part(monkeypatch: pytest.MonkeyPatch) -> None
 def test_many_rows_are_answered_in_parts_that_fit_into_memory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A part may take a fifth of the memory, and each entry of a row takes 48 bytes.
+    """A part may take a third of the memory limit, and each entry of a row takes 48 bytes.
 
     A row of the file has an id, a group, a value and two flags. A frame has one more flag.
     """
@@ -469,12 +469,29 @@ def test_many_rows_are_answered_in_parts_that_fit_into_memory(
     whale_table().to_pandas().to_parquet(path)
     frame, ask, unit = duckdb_frame(whale_table()), Sums("x", 1.0, 0, 2**20), Unit(("who",), 2, 7)
     for source, size in ((frame, 6 * 48), (Files(path), 5 * 48)):
-        whole = 5 * size * (WHALE + 1)  # There are 3,001 rows.
-        for memory, expected in ((2**40, 1), (whole + 5, 1), (whole, 2)):
-            monkeypatch.setattr(persons, "_memory", lambda memory=memory: memory)
+        whole = 3 * size * (WHALE + 1)  # There are 3,001 rows.
+        for memory, expected in ((2**40, 1), (whole + 3, 1), (whole, 2)):
+            monkeypatch.setattr(persons.InDuckDB, "memory_limit", lambda _, memory=memory: memory)
             seen.clear()
             answers(unit, source, ask)
             assert seen == [expected] * expected
+
+
+@pytest.mark.parametrize(
+    ("limit", "least", "most"),
+    [
+        ("900000B", 8.9e5, 9e5),
+        ("512MB", 5.11e8, 5.12e8),
+        ("8GB", 7.9e9, 8e9),
+        ("3TB", 2.9e12, 3e12),
+    ],
+)
+def test_the_memory_limit_is_that_of_the_connection(limit: str, least: float, most: float) -> None:
+    with duckdb.connect() as connection:
+        relations = [connection.sql("SELECT 1 AS who"), connection.sql("SELECT 1 AS who LIMIT 0")]
+        connection.execute(f"SET memory_limit = '{limit}'")
+        for relation in relations:
+            assert least <= persons.InDuckDB(relation).memory_limit() <= most
 
 
 def test_with_too_little_memory_there_are_more_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -487,6 +504,7 @@ def test_with_too_little_memory_there_are_more_parts(monkeypatch: pytest.MonkeyP
         return original(rows, ids, index, parts)
 
     monkeypatch.setattr(persons.InDuckDB, "part", part)
+    monkeypatch.setattr(persons.InDuckDB, "number_of_parts", lambda *_: 1)
     with duckdb.connect() as connection:
         connection.execute("SET temp_directory = ''")
         connection.execute("SET memory_limit = '20MB'")

@@ -23,7 +23,6 @@ are answered one after the other, and the answers are added. A hash of the id de
 Since what counts of a person depends only on their rows, the number of parts changes no answer.
 """
 
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,8 +50,8 @@ _WORDS: Final = ("bool", "date", "timestamp", "uuid")
 _LONGEST_HEAP: Final = 1_000  # The most rows per person in DuckDB's heap; for more we sort.
 _FARTHEST: Final = 2**51  # Bound on a row in a person's sum, in grid steps; still exact.
 _ENTRY_BYTES: Final = 48  # Memory for each entry of a row while DuckDB bounds persons; measured.
-_MEMORY_DIVISOR: Final = 5  # A part of the persons may need 1/5 of the machine's memory.
-_USUAL_MEMORY: Final = 2**33  # Assumed where the operating system does not say.
+_MEMORY_DIVISOR: Final = 3  # A part of the persons may need 1/3 of DuckDB's memory limit.
+_UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _MORE_PARTS: Final = 8  # The factor of the number of parts if there is not enough memory.
 _MOST_PARTS: Final = 4_096
 _TOO_LITTLE_MEMORY: Final = "OutOfMemoryException"  # The name of DuckDB's error.
@@ -202,7 +201,14 @@ class InDuckDB:
         """Return the number of parts in which to bound persons, from the size of the rows."""
         if row_count is None:
             ((row_count,),) = self.relation.aggregate("count(*)").fetchall()
-        return 1 + row_count * columns * _ENTRY_BYTES // (_memory() // _MEMORY_DIVISOR)
+        return 1 + row_count * columns * _ENTRY_BYTES * _MEMORY_DIVISOR // self.memory_limit()
+
+    def memory_limit(self) -> int:
+        """Return DuckDB's memory limit in bytes: 80 % of the machine's memory, unless it is set."""
+        one_row = self.relation.limit(0).aggregate("count(*)")
+        ((text,),) = one_row.project("current_setting('memory_limit')").fetchall()  # 18.8 GiB
+        number, unit = text.split()
+        return int(float(number) * _UNITS[unit])
 
     def part(self, ids: Sequence[str], index: int, parts: int) -> Self:
         """Return the rows of one of several disjoint parts of the persons."""
@@ -316,7 +322,7 @@ def answer_in_parts(
 ) -> list[_T]:
     """Return an answer for each of several parts of the persons, which have no person in common.
 
-    The number of rows and the memory of the machine decide how many parts there are.
+    The number of rows and the memory limit of DuckDB decide how many parts there are.
     """
     columns = len([*names.ids, *names.keys, *names.values, *names.flags])
     # Counting the rows of other files would read them once more.
@@ -329,13 +335,6 @@ def answer_in_parts(
             if type(error).__name__ != _TOO_LITTLE_MEMORY or parts >= _MOST_PARTS:
                 raise
         parts *= _MORE_PARTS
-
-
-def _memory() -> int:
-    """Return the memory of this machine in bytes."""
-    if not hasattr(os, "sysconf"):  # Windows.
-        return _USUAL_MEMORY
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def bound_contributions(rows: InDuckDB, unit: Unit, names: Names, groups: int) -> InDuckDB:
@@ -389,10 +388,10 @@ def _total_limit(unit: Unit, groups: int) -> int | None:
 
 def _first_in_all_groups(rows: InDuckDB, number: int, names: Names) -> InDuckDB:
     """Return the first `number` rows of each person, of all groups together."""
-    keys, spelled = _spell_keys(rows, names)
-    rows = rows.project([*names.ids, *names.keys, *names.values, *names.flags, *spelled])
-    kept = [*(f"spelled_{key}" for key in names.keys), *names.keys, *names.values, *names.flags]
-    mixed = _hash(rows, names.ids, [*keys, *names.values], tag=3)
+    keys, columns = _Keys.of(rows, names), [*names.keys, *names.values, *names.flags]
+    rows = rows.project([*names.ids, *columns, *keys.added])
+    kept = list(dict.fromkeys([*keys.texts, *columns]))
+    mixed = _hash(rows, names.ids, [*keys.hashed, *names.values], tag=3)
     return rows.first_rows(number, names.ids, mixed, kept)
 
 
@@ -404,20 +403,34 @@ def _whole_and_present(rows: InDuckDB, names: Names) -> tuple[str, str]:
 
 def choose_groups(rows: InDuckDB, max_groups: int, names: Names) -> InDuckDB:
     """Return the ids and keys of the groups that count, at most `max_groups` of each id."""
-    keys, spelled = _spell_keys(rows, names)
-    pairs = rows.group_by([*names.ids, *names.keys]).project([*names.ids, *names.keys, *spelled])
-    kept = [*(f"spelled_{key}" for key in names.keys), *names.keys]
-    chosen = pairs.first_rows(max_groups, names.ids, _hash(rows, names.ids, keys, tag=1), kept)
-    return chosen.project([*names.ids, *names.keys])
+    keys, person = _Keys.of(rows, names), [*names.ids, *names.keys]
+    pairs = rows.group_by(person).project([*person, *keys.added])
+    kept = list(dict.fromkeys([*keys.texts, *names.keys]))
+    mixed = _hash(rows, names.ids, keys.hashed, tag=1)
+    chosen = pairs.first_rows(max_groups, names.ids, mixed, kept)
+    return chosen.project(person)
 
 
-def _spell_keys(rows: InDuckDB, names: Names) -> tuple[list[str], list[str]]:
-    """Return the SQL of the keys as they enter a hash, and as text.
+@dataclass(frozen=True)
+class _Keys:
+    """The keys of groups as SQL: for a hash, and as text.
 
     Among equal hashes, keys are ordered as text: numbers would have another order.
     """
-    keys = [part for key in names.keys for part in rows.selection_keys(key)]
-    return keys, [f"CAST({key} AS {rows.dialect.text}) AS spelled_{key}" for key in names.keys]
+
+    hashed: list[str]
+    texts: list[str]  # The names of columns with the keys as text.
+    added: list[str]  # The columns to add for that.
+
+    @classmethod
+    def of(cls, rows: InDuckDB, names: Names) -> Self:
+        text = rows.dialect.text
+        others = [key for key in names.keys if rows.type_of(key).upper() != text]
+        return cls(
+            [part for key in names.keys for part in rows.selection_keys(key)],
+            [f"text_of_{key}" if key in others else key for key in names.keys],
+            [f"CAST({key} AS {text}) AS text_of_{key}" for key in others],
+        )
 
 
 def _hash(rows: InDuckDB, ids: Sequence[str], others: Sequence[str], tag: int) -> str:
