@@ -24,6 +24,7 @@ from support.payments import losses_paid
 
 from dpnoise import cli
 from dpnoise.core.errors import ArgumentError, BudgetError
+from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.statistics import Question, Request, create_ledger, load_request, open_ledger, publish
 from dpnoise.statistics.engines import Files
 from dpnoise.statistics.left_out import LeftOut, Noisy, left_out_share
@@ -329,18 +330,23 @@ VISITS = pl.DataFrame(
 
 
 @pytest.mark.parametrize(
-    ("kind", "by", "max_groups", "expected"),
+    ("kind", "bounds", "by", "max_groups", "expected"),
     [
-        ("sum", (), None, (0.0, 2 / 3)),
-        ("mean", (), None, (0.0, 1 / 3)),
-        ("sum", ("city",), 1, (1 - 3 / 12, 1 / 3)),
-        ("mean", ("city",), 2, (1 - 6 / 12, 1 / 3)),
+        ("sum", (4, 400), (), None, (0.0, 0.0)),
+        ("sum", (4.5, 399.5), (), None, (0.0, 2 / 3)),
+        ("mean", (0, 39), (), None, (0.0, 1 / 3)),
+        ("sum", (0, 39), ("city",), 1, (1 - 3 / 12, 1 / 3)),
+        ("mean", (0, 39), ("city",), 2, (1 - 6 / 12, 1 / 3)),
     ],
 )
 def test_values_of_persons_leave_out_rows_and_are_clamped(
-    kind: str, by: tuple[str, ...], max_groups: int | None, expected: tuple[float, ...]
+    kind: str,
+    bounds: tuple[float, float],
+    by: tuple[str, ...],
+    max_groups: int | None,
+    expected: tuple[float, ...],
 ) -> None:
-    question = Question(["mean"], "age", 0, 39, by=by, per_person=kind)
+    question = Question(["mean"], "age", *bounds, by=by, per_person=kind)
     left_out = estimates(VISITS, question, person="who", max_groups=max_groups)
     assert shares(left_out) == pytest.approx(expected)
     assert ("persons' sums of age" in left_out.describe(is_only=True)) == (kind == "sum")
@@ -414,14 +420,26 @@ def test_noise_is_for_the_rows_of_a_person_in_all_groups() -> None:
     """
     unit: dict[str, Any] = {"person": "who", "max_groups": 2, "max_rows": 3}
     request = Request(1.0, [MEAN_AGE], CITIES, left_out=0.1, **unit)
-    sensitivities = [q.mechanism.sensitivity for q in request.hidden_counts().values()]
-    assert sensitivities == [60, 6, 6]
+    queries = request.hidden_counts().values()
+    assert [query.mechanism.sensitivity for query in queries] == [60, 6, 6]
+    assert all(isinstance(query.mechanism, DiscreteLaplaceMechanism) for query in queries)
+    seen, counted, values = (query.losses[0].amount for query in queries)
+    # The sum of the margins of two counts is the least at this quotient.
+    assert (seen / counted, values / counted) == pytest.approx((math.sqrt(10), 1.0))
     replaced = replace(request, neighbours="replace")
     sensitivities = [q.mechanism.sensitivity for q in replaced.hidden_counts().values()]
     assert sensitivities == [60, 6, 12]
     in_all = replace(request, max_groups=None, max_rows=None, max_total_rows=4)
     sensitivities = [q.mechanism.sensitivity for q in in_all.hidden_counts().values()]
     assert sensitivities == [40, 4, 4]
+
+
+def test_noise_is_for_the_groups_that_were_discovered() -> None:
+    unit: dict[str, Any] = {"person": "who", "max_groups": 2, "max_rows": 3, "delta": 1e-6}
+    request = Request(1.0, [MEAN_AGE], {"city": "discover"}, left_out=0.1, **unit)
+    discovered = request.hidden_counts({"city": ("cork",)}).values()
+    for queries, sensitivity in ((request.hidden_counts().values(), 6), (discovered, 3)):
+        assert [query.mechanism.sensitivity for query in queries] == [60, *[sensitivity] * 2]
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
