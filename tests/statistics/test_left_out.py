@@ -414,7 +414,7 @@ def test_the_estimates_get_their_share_of_the_budget(unit: dict[str, Any]) -> No
 
 
 def test_noise_is_for_the_rows_of_a_person_in_all_groups() -> None:
-    """Of a person, 2 x 3 rows count, and ten times as many are seen.
+    """Of a person, 2 x 3 rows count, and 60 are seen.
 
     A person in another's place moves the counts of values inside and outside.
     """

@@ -2,7 +2,7 @@
 
 They are shares, computed from noisy counts that are not published. The rows that count are those of
 the plan that answers a question. All rows of a person count up to a public cap, because the noise
-grows with it. What is beyond the cap is not seen.
+grows with it. Rows beyond the cap are not seen.
 """
 
 import math
@@ -31,7 +31,7 @@ from dpnoise.statistics.questions import (
 from dpnoise.statistics.request_fields import RequestFields
 from dpnoise.statistics.results import WholeNoise, as_loss, single_confidence
 
-# What the estimates are, after their cost.
+# Follows the cost of the estimates.
 ESTIMATES: Final = "estimates the share of rows that no number counts, and of clamped values"
 _CAP: Final = 10  # Times what a person may contribute: this many of their rows are seen.
 
