@@ -88,10 +88,12 @@ def line(cells_before: Sequence[str], errors: dict[str, Error], titles: Sequence
     """Return a line of a table: the error of each library, and ours over the smallest."""
     ours = errors["dpnoise"]
     best = min(errors[peer.title] for peer in CONTENDERS[1:] if peer.title in errors)
+    cells = [f"{errors[title].mean:,.3g}" if title in errors else "" for title in titles]
+    if not best.mean:  # Several libraries may select the same value each time.
+        return f"| {' | '.join([*cells_before, *cells])} | |"
     ratio = ours.mean / best.mean
     deviation = ratio * math.hypot(*(e.deviation / e.mean for e in (ours, best) if e.mean))
     verdict = "" if ratio <= _LARGEST_RATIO + 2 * deviation else " **above 1.05**"
-    cells = [f"{errors[title].mean:,.3g}" if title in errors else "" for title in titles]
     return f"| {' | '.join([*cells_before, *cells])} | {ratio:.2f} ± {deviation:.2f}{verdict} |"
 
 

@@ -6,7 +6,7 @@ Callers give pairs of data sets one by one, or by the name of a relation.
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
@@ -39,7 +39,9 @@ _LARGEST_MULTIPLE: Final = 1001  # The largest of these multiples.
 _SEARCHED_UNITS: Final = (
     *range(-16, 65), *(10.0**k for k in range(2, 10)), *(-(10.0**k) for k in range(2, 7)),
     *(k / 8 for k in range(-7, 8) if k), 1.5, 2.5, 99.5, 1e-3, 1e-6,
+    *(2.0**k for k in range(7, 33)),  # Integers of 8, 16 and 32 bits end at such values.
 )  # fmt: skip
+_LARGEST_VALUES: Final = (2, 4, 8, 16, 32)  # Numbers of the largest values to compare together.
 _RELEASES_EACH: Final = 32  # Releases of each searched value.
 _FALSE_ALARM: Final = 0.01  # The probability that a value stands out by chance.
 _SEARCH_SECONDS: Final = 20.0  # Seconds after which the search stops with the values seen so far.
@@ -254,17 +256,38 @@ def search_pairs(
         pass  # The target may fail at these values; the default pairs are tried anyway.
     if len(noise) < 2:  # noqa: PLR2004 - one value cannot be compared
         return []
-    p_values: dict[float, float] = {}
-    for value, drawn in noise.items():
-        # The p-value of the noise at one value, compared with that at all others (Kolmogorov).
-        others = np.concatenate([noise[other] for other in noise if other != value])
-        p_values[value] = float(stats.ks_2samp(drawn, others, method="asymp").pvalue)
-    worst = min(p_values, key=lambda value: p_values[value])
-    if p_values[worst] * len(p_values) > _FALSE_ALARM:
-        return []
-    ends = ((worst - sensitivity, worst), (worst, worst + sensitivity))
+    ends = [
+        (low, low + sensitivity)
+        for value in _odd_values(noise)
+        for low in (value - sensitivity, value)
+    ]
     pairs = [_shrink_pair(number(low), number(high), sensitivity) for low, high in ends]
-    return [pair for pair in pairs if pair[0] != pair[1]]
+    return [pair for pair in dict.fromkeys(pairs) if pair[0] != pair[1]]
+
+
+def _odd_values(noise: Mapping[float, Floats]) -> list[float]:
+    """Return values where the noise differs from that at others; none if all are alike.
+
+    They are the one that stands out the most and the smallest that does, because a target may treat
+    all larger values differently. If the largest stand out only together, one of them is returned.
+    """
+    by_size = sorted(noise, key=abs)
+    p_values = {value: _p_value(noise, {value}) for value in noise}
+    largest = {k: _p_value(noise, set(by_size[-k:])) for k in _LARGEST_VALUES if k < len(noise)}
+    level = _FALSE_ALARM / (len(p_values) + len(largest))
+    odd = [value for value in by_size if p_values[value] < level]
+    if odd:
+        return list(dict.fromkeys([min(odd, key=lambda value: p_values[value]), odd[0]]))
+    together = [k for k in largest if largest[k] < level]
+    # A quarter from the end, because some of these values may be like the others.
+    return [by_size[-1 - min(together, key=lambda k: largest[k]) // 4]] if together else []
+
+
+def _p_value(noise: Mapping[float, Floats], some: set[float]) -> float:
+    """Return the p-value of the noise at some values, compared with that at others (Kolmogorov)."""
+    inside = np.concatenate([noise[value] for value in noise if value in some])
+    outside = np.concatenate([noise[value] for value in noise if value not in some])
+    return float(stats.ks_2samp(inside, outside, method="asymp").pvalue)
 
 
 def check_pairs(pairs: object, sensitivity: float) -> list[ValuePair]:
