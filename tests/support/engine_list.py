@@ -173,7 +173,7 @@ def plans(draw: st.DrawFn, columns: list[str]) -> Plan:
     names = draw(st.lists(st.sampled_from(keyed), max_size=4, unique=True))
     for name in names[:2]:
         keys = draw(st.lists(st.sampled_from(KEYS[name]), min_size=1, max_size=4, unique=True))
-        by.append(Grouping(name, tuple(keys)))
+        by.append(Grouping(name, tuple(keys), undeclared=draw(st.booleans())))
     if names[2:]:
         by.insert(draw(st.integers(0, 2)), draw(combinations(tuple(names[2:]))))
     return Plan((*drawn_asks, Rows()), tuple(by), missing="drop")
@@ -231,10 +231,16 @@ def check_every_hostile_value(engine: Engine) -> None:
     rows = zip(*(map(label, columns[name]) for name in names), strict=True)
     every_other = list(dict.fromkeys(row for row in rows if all(row)))[::2]
     together = Combinations(names, tuple(every_other))
+    others = [
+        Grouping(name, tuple(keys[:2]), undeclared=True)
+        for name, keys in KEYS.items()
+        if name not in engine.lacks
+    ]
     for plan in (
         Plan((*sums, Rows()), (together,), missing="drop"),
         Plan((*wide, *binned), (together, by[0]), missing="drop"),
         Plan((*sums, *wide, *fine, Rows()), by, missing="drop"),
+        *(Plan((sums[0], Rows()), (grouping,), missing="drop") for grouping in others),
         Plan((*sums, *binned, Rows()), missing="drop"),
     ):
         assert_same(tally(frame, plan), reference_tally(columns, plan))

@@ -30,6 +30,7 @@ from pyarrow import csv as arrow_csv
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import Files, count_persons_by_group, tally
 from dpnoise.statistics.group_discovery import FROM_DISCOVERY
+from dpnoise.statistics.left_out import TableCount
 from dpnoise.statistics.plan import Grouping, Plan, Tally, Unit
 from dpnoise.statistics.queries import Query
 from dpnoise.statistics.requests import Question, Request
@@ -289,7 +290,7 @@ class PreparedRequest:
 
     def __init__(self, request: Request) -> None:
         self.plans = request.plans()
-        self.queries = request.prepare()
+        self.queries = [*request.prepare(), *request.hidden_counts().items()]
         self.table_key = request.table_key
 
 
@@ -321,6 +322,7 @@ def requests(
             1.0, (question, *separate), {"city": keys} if by else {}, missing="drop", person="who",
             max_groups=max_groups, max_rows=max_rows, neighbours=neighbours, without_id="own",
             text_columns=text_columns, max_total_rows=total,
+            undeclared=bool(by) and not per_person, left_out=0.2,
         )  # fmt: skip
         requests_of_both += [laplace, replace(laplace, mechanism="gaussian", delta=1e-6)]
     return [PreparedRequest(request) for request in requests_of_both]
@@ -361,7 +363,8 @@ def requests_with_expressions(
         request = Request(
             1.0, questions, missing="drop", person="who", max_groups=max_groups,
             max_rows=max_rows, max_total_rows=total, neighbours=neighbours, without_id="own",
-            text_columns=text_columns, derived=DERIVED,
+            text_columns=text_columns, derived=DERIVED, undeclared=bool(by) and not per_person,
+            left_out=0.2,
         )  # fmt: skip
         prepared_requests.append(PreparedRequest(request))
     return prepared_requests
@@ -384,7 +387,13 @@ def check_worlds(query: Query, answer: Any, neighbour: Any) -> float:
             check_scores(query, answer[world], neighbour[world])
         return 0.0
     worlds = len(getattr(answer, "count", answer))
-    steps = (exact_integers(query, answer) - exact_integers(query, neighbour)).reshape(worlds, -1)
+    integers = [
+        np.concatenate([exact_integers(query, world) for world in of_stack])
+        if isinstance(query, TableCount)
+        else exact_integers(query, of_stack)
+        for of_stack in (answer, neighbour)
+    ]
+    steps = (integers[0] - integers[1]).reshape(worlds, -1)
     if query.rho is None:
         difference, limit = np.abs(steps).sum(axis=1), Fraction(query.mechanism.sensitivity)
     else:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpnoise.statistics.engines import tally
 from dpnoise.statistics.group_discovery import FROM_DISCOVERY
+from dpnoise.statistics.left_out import TableCount
 from dpnoise.statistics.marginals import marginal_answer
 from dpnoise.statistics.plan import SumAnswer
 from dpnoise.statistics.queries import Mean, Query, Sum, Variance
@@ -87,6 +88,7 @@ def requests(
             1.0, questions, {"city": GROUPS} if by else {},
             missing="drop", person="who", max_groups=max_groups, max_rows=max_rows,
             neighbours=neighbours, without_id="own", max_total_rows=total,
+            undeclared=bool(by) and not per_person, left_out=0.2,
         )  # fmt: skip
         pairs += [laplace, replace(laplace, mechanism="gaussian", delta=1e-6)]
     return pairs
@@ -104,7 +106,7 @@ def consistent_requests(
         1.0, [replace(question, by=by) for by in ((), ("county",), ("city",))], {"city": GROUPS},
         missing="drop", person="who", max_groups=max_groups, max_rows=max_rows,
         max_total_rows=total, neighbours=neighbours, without_id="own", consistent=True,
-        hierarchy=hierarchy,
+        hierarchy=hierarchy, undeclared=not per_person, left_out=0.2,
     )  # fmt: skip
     return [laplace, replace(laplace, mechanism="gaussian", delta=1e-6)]
 
@@ -155,7 +157,9 @@ def worlds(draw: st.DrawFn, ids: Ids) -> tuple[list[Row], list[Row], list[Row]]:
 
 def exact_integers(query: Any, answer: Any) -> NDArray[Any]:
     """Return the integers to which noise is added, by group."""
-    if isinstance(query, Mean | Variance):
+    if isinstance(query, TableCount):
+        parts = query.totals(answer)
+    elif isinstance(query, Mean | Variance):
         assert isinstance(answer, SumAnswer)
         sums = (answer.count, answer.total, answer.squares)
         flat = [None if part is None else part.reshape(-1) for part in sums]
@@ -224,7 +228,7 @@ def check_neighbours(requests_of_both: Sequence[Request], frame: Any, neighbour:
         answer, neighbour_answer = tally(frame, plan), tally(neighbour, plan)
         for request in requests_of_both:
             assert request.plans()[grouping_key] == plan
-            for question, query in request.prepare():
+            for question, query in (*request.prepare(), *request.hidden_counts().items()):
                 if isinstance(query, FROM_DISCOVERY):
                     continue
                 if request.table_key(question, query) == grouping_key:

@@ -69,9 +69,11 @@ def tally(columns: Columns, plan: Plan) -> Tally:
             for row in range(size)
             if all(is_in_group(columns, row, grouping, key) for grouping, key in chosen)
         ]
-        for chosen in product(*([(grouping, key) for key in grouping.keys] for grouping in plan.by))
+        for chosen in product(
+            *([(grouping, key) for key in keys_of(grouping)] for grouping in plan.by)
+        )
     ]
-    shape = tuple(len(grouping.keys) for grouping in plan.by)
+    shape = tuple(len(keys_of(grouping)) for grouping in plan.by)
     answers: list[Any] = []
     for ask in plan.asks:
         answers_by_group = [answer(ask, rows, columns) for rows in groups]
@@ -87,11 +89,23 @@ def tally(columns: Columns, plan: Plan) -> Tally:
     return Tally(tuple(answers))
 
 
+def keys_of(grouping: Grouping | Combinations) -> Sequence[Any]:
+    """Return a key for each group; None for the rows in no declared group."""
+    is_other = isinstance(grouping, Grouping) and grouping.undeclared
+    return [None] if is_other else grouping.keys
+
+
 def is_in_group(columns: Columns, row: int, grouping: Grouping | Combinations, key: Any) -> bool:
     """Return whether a row has the declared key of a column, or the labels of several columns."""
     if isinstance(grouping, Combinations):
         return bool(tuple(label(columns[name][row]) for name in grouping.columns) == key)
-    value = columns[grouping.column][row]
+    if grouping.undeclared:
+        return not any(has_key(columns, grouping.column, row, each) for each in grouping.keys)
+    return has_key(columns, grouping.column, row, key)
+
+
+def has_key(columns: Columns, name: str, row: int, key: Any) -> bool:
+    value = columns[name][row]
     return value is not None and type(value) is type(key) and bool(value == key)
 
 

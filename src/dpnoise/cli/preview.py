@@ -8,6 +8,7 @@ from dpnoise.cli import terminal
 from dpnoise.core.errors import ArgumentError
 from dpnoise.core.safe_text import escape_text
 from dpnoise.statistics.digits import format_margin
+from dpnoise.statistics.left_out import ESTIMATES
 from dpnoise.statistics.queries import Mean, Variance
 from dpnoise.statistics.requests import Discovery, Request
 from dpnoise.statistics.results import NO_INFORMATION, Release
@@ -78,7 +79,7 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
         groups = 1 if is_discovered else len(request.keys(question))
         number = "found" if is_discovered else f"{groups:,}"
         by = f"{number} of {' and '.join(question.by)}" if question.by else "all rows"
-        by += "" if question.where is None else f" where {question.where}"
+        by += "" if question.filter_in_words is None else f" where {question.filter_in_words}"
         if rows_in_group is None:
             margins = query.describe_margins(request.confidence, groups)
         else:
@@ -99,6 +100,8 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
         console.print(terminal.prose(text))
         if discovery.counts:
             console.print(terminal.prose(escape_text(discovery.count_note)))
+    if request.left_out_cost is not None:
+        console.print(terminal.prose(f"\n{request.left_out_cost} {ESTIMATES}."))
     if request.consistent:
         before = "Margins are those before the adjustment, which makes most of them smaller."
         sentences = [*request.adjusted_in_words, before]

@@ -209,7 +209,7 @@ def _show(table: Table, *, as_json: bool) -> None:
     terminal.print_table(console, rich_table)
     joint_words = ' and "all within" for all numbers of one statistic together' if joint else ""
     source = "" if table.source is None else f"Data: {escape_text(table.source)}\n"
-    filters = {question.where for question in request.publish}
+    filters = {question.filter_in_words for question in request.questions}
     if len(filters) == 1 and (where := filters.pop()) is not None:
         source += f"Only rows where {escape_text(where)}.\n"
     cost = f"{request.cost_in_words} in all: {', '.join(_costs(table))}."
@@ -222,6 +222,8 @@ def _show(table: Table, *, as_json: bool) -> None:
             f'With probability {request.confidence:g} "within" holds for each single number'
             f"{joint_words}, not counting {request.uncounted}.{footnote}"
         )
+    for sentence in table.left_out_in_words:
+        console.print(escape_text(sentence if sign == "±" else sentence.replace("±", sign)))
     for discovery in request.discoveries():
         if discovery.counts:
             console.print(escape_text(discovery.count_note))
@@ -240,8 +242,10 @@ def _costs(table: Table) -> list[str]:
         paid_for = escape_text(release.paid_for)
         words = f"{paid_for} {amount_text(release)}" + (f" ({parts})" if parts else "")
         if words not in costs and release.query != "groups":
-            payments[published.column, published.by, words] = words
-    return [*costs, *payments.values()]
+            payments[published.column, published.by, published.where, words] = words
+    left_out = table.request.left_out_cost
+    estimates = [] if left_out is None else [f"estimates {left_out.removeprefix('epsilon ')}"]
+    return [*costs, *payments.values(), *estimates]
 
 
 def _text_bars(bars: list[LabelledNumber], length: int) -> list[str]:
@@ -261,7 +265,7 @@ def _text_bars(bars: list[LabelledNumber], length: int) -> list[str]:
 def bars_of(table: Table) -> list[LabelledNumber]:
     """Return all published numbers with their labels."""
     has_columns, bars = len(table.request.columns()) > 1, []
-    has_filters = len({question.where for question in table.request.publish}) > 1
+    has_filters = len({question.filter_in_words for question in table.request.questions}) > 1
     for published in table:
         column = published.column if has_columns else None
         name, where = published.release.query, published.where and f"where {published.where}"

@@ -184,6 +184,13 @@ _QUESTION: Final = (
         "publish totals too, and make counts and sums add up: of all groups, and of the first "
         "column, of the first two and so on",
     ),
+    Option("--undeclared", bool, "publish the number of rows in no declared group, too"),
+    Option(
+        "--left-out",
+        {"nargs": "?", "type": float, "const": 0.1, "metavar": "SHARE"},
+        "estimate the share of rows that no number counts, and of clamped values, with this share "
+        "of the budget (0.1 if no number follows)",
+    ),
     Option("--where", None, "count only rows that match: \"age >= 18 and sex == 'f'\""),
     Option(
         "--derive",
@@ -410,8 +417,9 @@ def _request(arguments: argparse.Namespace) -> Request:
         suppress=arguments.suppress,
         intervals=arguments.intervals,
         consistent=arguments.totals,
+        undeclared=arguments.undeclared,
         derived=derived,
-        **_typed_options(arguments, ("missing", "delimiter", "confidence", *chosen)),
+        **_typed_options(arguments, ("missing", "delimiter", "confidence", "left_out", *chosen)),
     )
 
 

@@ -60,11 +60,20 @@ Ask = Sums | Cells | Edges | Rows
 
 @dataclass(frozen=True)
 class Grouping:
-    """A column to group rows by, and its declared keys; rows with other keys are left out."""
+    """A column to group rows by, and its declared keys; rows with other keys are left out.
+
+    If it is `undeclared`, the rows with other keys, or without one, are the only group.
+    """
 
     column: str
     keys: tuple[Any, ...]  # Each is a `Key`.
     discovered: bool = False  # Whether the keys are labels of discovered groups, always text.
+    undeclared: bool = False
+
+    @property
+    def size(self) -> int:
+        """The number of groups."""
+        return 1 if self.undeclared else len(self.keys)
 
     @property
     def groupings(self) -> tuple["Grouping", ...]:
@@ -81,6 +90,11 @@ class Combinations:
 
     columns: tuple[str, ...]
     keys: tuple[tuple[str, ...], ...]  # Each has one label for each column.
+
+    @property
+    def size(self) -> int:
+        """The number of groups."""
+        return len(self.keys)
 
     @property
     def groupings(self) -> tuple[Grouping, ...]:

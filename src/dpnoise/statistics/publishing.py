@@ -26,6 +26,7 @@ from dpnoise.statistics import engines, report
 from dpnoise.statistics.engines.checking import TooManyCountsError
 from dpnoise.statistics.group_discovery import FROM_DISCOVERY, Labels, group_order
 from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
+from dpnoise.statistics.left_out import HiddenCounts, LeftOut, Noisy, TableCount
 from dpnoise.statistics.marginals import ADDS_UP, Adjustment, marginal_answer
 from dpnoise.statistics.plan import Answer, Key
 from dpnoise.statistics.report import quote_blanks
@@ -59,7 +60,7 @@ class Published:
     release
         The published number and its margin.
     where
-        The filter of the question; None for all rows.
+        The filter of the question, in words; None for all rows.
     """
 
     column: str | None
@@ -96,6 +97,8 @@ class Table:
         The name, the head and the remaining budget of the ledger that paid; None without a ledger.
     source
         The names of the files without their folders, the table, or the kind of frame.
+    left_out
+        Estimates of what the numbers leave out, if the request asks for them.
 
     Examples
     --------
@@ -111,6 +114,7 @@ class Table:
     found: Mapping[tuple[str, ...], Keys] = field(default_factory=dict)
     ledger: Data | None = None
     source: str | None = None
+    left_out: tuple[LeftOut, ...] = ()
 
     def __iter__(self) -> Iterator[Published]:
         return iter(self.published)
@@ -142,7 +146,7 @@ class Table:
         ]
         rule = f"hold with probability {request.confidence:g}, not counting {request.uncounted}"
         cost = f"{request.cost_in_words} in all, with {request.neighbours_in_words}"
-        notes = [*request.adjusted_in_words, f"{cost}. Margins {rule}."]
+        notes = [*request.adjusted_in_words, f"{cost}. Margins {rule}.", *self.left_out_in_words]
         notes += [discovery.count_note for discovery in request.discoveries() if discovery.counts]
         if any(number.is_below_margin for number in numbers):
             notes.append(f"{MARK.strip()} {BELOW_MARGIN}: the exact number may be 0.")
@@ -153,6 +157,11 @@ class Table:
         escaped = [[escape_text(cell) for cell in row] for row in [[*labels, *titles], *shown]]
         return escaped, len(titles), notes
 
+    @property
+    def left_out_in_words(self) -> list[str]:
+        """What the numbers leave out: a sentence for each table."""
+        return [each.describe(is_only=len(self.left_out) == 1) for each in self.left_out]
+
     def titles(self) -> list[str]:
         """Return the names of the columns of `rows`."""
         return [*map(_title, self.request.grouped), *_TEXTS, *_NUMBERS, _NOTE]
@@ -161,6 +170,7 @@ class Table:
         """Return one row for each number: its groups, its statistic, its value and its margins."""
         grouped, uncounted = self.request.grouped, self.request.uncounted
         note = "" if uncounted == "clamping" else f"the margin does not count {uncounted}"
+        note = "; ".join(filter(None, [note, *self.left_out_in_words]))
         return [row for published in self.published for row in _rows(published, grouped, note)]
 
     def to_arrow(self) -> Frame:
@@ -195,6 +205,9 @@ class Table:
             "privacy_unit": self.request.privacy_unit,
             "neighbours": f"differ by {self.request.neighbours_in_words}",
             "margins": f"do not count {self.request.uncounted}",
+            "left_out": [each.to_dict() for each in self.left_out],
+            "left_out_in_words": self.left_out_in_words,
+            "left_out_cost": self.request.left_out_cost,
             "privacy": self.request.cost().floats(),
             "adjusted": self.request.adjusted_in_words,
             "ledger": None if self.ledger is None else dict(self.ledger),
@@ -399,14 +412,35 @@ def publish(  # Most of its lines are documentation.
             answer = _exact_answer(request, question, query, answer)
         return noisy_sums.release(query, answer, request.confidence)
 
+    def draw(question: HiddenCounts, query: TableCount) -> list[int]:
+        key = request.table_key(question, query)
+        answer: Any = None  # No group was discovered.
+        if key in plans:
+            answer = tallies[key].answers[plans[key].asks.index(query.ask)]
+        return query.draw(rng, answer)
+
     published = _publish_all(request, groups, release, adjustments)
     if (largest := request.largest_margin) is not None:
         published = tuple(replace(one, release=one.release.suppress(largest)) for one in published)
     table = Table(
-        request, published, found=found, ledger=charge.summary, source=_source_name(source)
+        request,
+        published,
+        found=found,
+        ledger=charge.summary,
+        source=_source_name(source),
+        left_out=_estimate_left_out(request, groups, draw),
     )
     charge.note_record(table.record())
     return table
+
+
+def _estimate_left_out(
+    request: Request, groups: Groups, draw: Callable[[HiddenCounts, TableCount], list[int]]
+) -> tuple[LeftOut, ...]:
+    """Return the estimates of what numbers leave out, from noisy counts that `draw` returns."""
+    hidden = request.hidden_counts(groups).items()
+    noisy = {question: Noisy(query, draw(question, query)) for question, query in hidden}
+    return tuple(LeftOut.of(each, noisy, request.confidence) for each in request.coverage)
 
 
 def _exact_answer(request: Request, question: Question, query: AnyQuery, answer: Answer) -> Answer:
@@ -529,7 +563,8 @@ def rehearsal(request: Request) -> Table:
         return [zero] * len(request.keys(question, groups))
 
     groups = request.with_placeholders()
-    return Table(request, _publish_all(request, groups, zeros))
+    left_out = _estimate_left_out(request, groups, lambda _, query: query.totals().tolist())
+    return Table(request, _publish_all(request, groups, zeros), left_out=left_out)
 
 
 def _publish_all(
@@ -550,10 +585,10 @@ def _publish_all(
         for index, releases in zip(indices, adjusted, strict=True):
             noisy[index] = releases
     remaining = iter(noisy)
-    for question in request.publish:
+    for question in request.questions:
         releases_of_question = list(islice(remaining, len(question.statistics)))
         published += [
-            Published(question.column, question.by, group, by_group[i], question.where)
+            Published(question.column, question.by, group, by_group[i], question.filter_in_words)
             for i, group in enumerate(request.keys(question, groups))
             for by_group in releases_of_question
         ]

@@ -49,7 +49,7 @@ _ANY_LOSS: Final = Loss(PURE, 1.0)  # For checking the arguments of a question.
 _BOUNDED: Final = {kind.name: kind for kind in (Sum, Mean, Variance, Deviation)}
 SELECTED: Final = ("median", "quantile", "quantiles")  # Selected from candidates, without noise.
 _KNOWN_ERROR: Final = ("count", "sum", "histogram")  # Their error does not depend on the data.
-_MOST_ROWS: Final = 2**31 - 1  # The most rows of one person.
+MOST_ROWS: Final = 2**31 - 1  # The most rows of one person.
 MOST_GROUPS: Final = 2**16  # The most groups of one person.
 # The bounds on what one person contributes, of a request or of one of its questions.
 PERSON_LIMITS: Final = ("max_groups", "max_rows", "max_total_rows")
@@ -72,6 +72,7 @@ class PlanKey(NamedTuple):
     person_value: PersonValue | None
     where: str | None
     limits: tuple[int | None, ...]  # As in `PERSON_LIMITS`.
+    undeclared: str | None = None  # Only rows in no declared group of this column.
 
 
 @explain_construction
@@ -227,10 +228,25 @@ class Question:
     def __str__(self) -> str:
         """Return the statistics, the column with its bounds, and the groups in words."""
         words = f"{', '.join(self.statistic_names)} of {self.column or 'rows'}"
-        words += "" if self.where is None else f" where {self.where}"
+        words += "" if self.filter_in_words is None else f" where {self.filter_in_words}"
         if self.lower is not None and self.upper is not None:
             words += f" from {self.lower:,.12g} to {self.upper:,.12g}"
         return escape_text(words + (f", by {' and '.join(self.by)}" if self.by else ""))
+
+    @property
+    def filter_in_words(self) -> str | None:
+        """Which rows count, in words; None for all rows."""
+        return self.where
+
+    @property
+    def undeclared(self) -> str | None:
+        """The column in whose declared groups no row is that counts; None for any rows."""
+        return None
+
+    @property
+    def table(self) -> tuple[str, ...] | None:
+        """The columns of a table that all numbers are sums of; None for those of `by`."""
+        return None
 
     @property
     def statistic_names(self) -> tuple[str, ...]:
@@ -339,9 +355,22 @@ class Question:
             ) from None
 
 
+@dataclass(frozen=True)
+class UndeclaredCount(Question):
+    """The number of rows in no declared group of a column, which `Request.undeclared` asks for."""
+
+    statistics: Sequence[str | Quantile | Quantiles] = ("count",)
+    undeclared: str = ""  # The column.
+
+    @property
+    def filter_in_words(self) -> str:
+        """Which rows count, in words."""
+        return f"{self.undeclared} is in no declared group"
+
+
 def check_person_limits(limited: object) -> None:
     """Raise unless the contribution bounds of a request or of a question are valid."""
-    mosts = (MOST_GROUPS, _MOST_ROWS, _MOST_ROWS)
+    mosts = (MOST_GROUPS, MOST_ROWS, MOST_ROWS)
     for name, most in zip(PERSON_LIMITS, mosts, strict=True):
         if getattr(limited, name) is not None:
             check_integer(name, getattr(limited, name), least=1, most=most)

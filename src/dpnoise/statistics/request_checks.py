@@ -6,6 +6,7 @@ from itertools import product
 from dpnoise.core.errors import (
     ArgumentError,
     check_choice,
+    check_probability,
     is_list,
     reject,
     reject_type,
@@ -54,7 +55,7 @@ def check_fields(request: RequestFields) -> None:
     check_choice("neighbours", request.neighbours, NEIGHBOURS)
     check_choice("without_id", request.without_id, checking.WITHOUT_ID)
     _check_texts(request)
-    for name in ("clamp", "intervals", "consistent"):
+    for name in ("clamp", "intervals", "consistent", "undeclared"):
         if not isinstance(getattr(request, name), bool):
             reject(name, getattr(request, name), "be true or false")
     delimiter = request.delimiter
@@ -63,6 +64,9 @@ def check_fields(request: RequestFields) -> None:
         reject("delimiter", delimiter, "be one ASCII character, no quote or newline")
     request.largest_margin  # noqa: B018 - raises for a rule of another form
     _check_groups(request)
+    _check_undeclared(request)
+    if request.left_out is not None:
+        check_probability("left_out", request.left_out)
     _check_person(request)
     _check_text_columns(request)
     _check_expressions(request)
@@ -101,6 +105,20 @@ def _check_groups(request: RequestFields) -> None:
             "A request for an error needs declared groups, because discovery costs a "
             "part of the budget. Give weights instead."
         )
+
+
+def _check_undeclared(request: RequestFields) -> None:
+    """Raise unless rows that are left out can be counted, if the request asks for it."""
+    if request.undeclared and not request.levels:
+        raise ArgumentError(
+            "Nothing uses undeclared: it counts the rows in no declared group of a column, and no "
+            'question groups by declared groups. Declare some: groups={"city": ["cork", "dublin"]}.'
+        )
+    for name in ("undeclared", "left_out"):
+        if getattr(request, name) and any(each.error is not None for each in request.publish):
+            raise ArgumentError(
+                f"{name} needs a part of a budget: give questions weights in place of errors."
+            )
 
 
 def _with_hierarchy(groups: Groups, hierarchy: Hierarchy) -> Groups:
@@ -257,12 +275,12 @@ def _check_person(request: RequestFields) -> None:
     checking.check_persons(tuple(columns), request.grouped, request.columns())
     check_person_limits(request)
     for name in PERSON_LIMITS[1:]:
-        if getattr(request, name) is not None and not any(map(counts_rows, request.publish)):
+        if getattr(request, name) is not None and not any(map(counts_rows, request.questions)):
             raise ArgumentError(
                 f"Nothing uses {name}: all questions take a person's own sum or mean, which is of "
                 "all their rows, or publish only groups."
             )
-    for question in request.publish:
+    for question in request.questions:
         _check_limits(question, request)
         _check_max_groups(question, [question], request)
     _check_max_groups(request, request.publish, request)

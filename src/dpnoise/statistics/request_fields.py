@@ -36,6 +36,7 @@ from dpnoise.statistics.questions import (
     GROUPS,
     PERSON_LIMITS,
     Question,
+    UndeclaredCount,
 )
 
 # The keys of each column, or the word "discover". After the discovery also the groups of columns
@@ -73,6 +74,15 @@ class RequestFields:
     derived: Mapping[str, str] = field(default_factory=dict)
     consistent: bool = False
     hierarchy: Hierarchy = field(default_factory=dict)
+    undeclared: bool = False
+    left_out: float | None = None
+
+    @cached_property
+    def questions(self) -> tuple[Question, ...]:
+        """All questions: those to publish, and the counts of rows in no declared group."""
+        columns = [level.column for level in self.levels.values()] if self.undeclared else []
+        counts = (UndeclaredCount(undeclared=column) for column in dict.fromkeys(columns))
+        return (*self.publish, *counts)
 
     @property
     def discovered(self) -> tuple[str, ...]:
@@ -102,7 +112,7 @@ class RequestFields:
     @cached_property
     def conditions(self) -> dict[str | None, Condition | None]:
         """The filters of the questions, parsed."""
-        texts = dict.fromkeys(question.where for question in self.publish)
+        texts = dict.fromkeys(question.where for question in self.questions)
         return {
             text: None if text is None else parse_condition(text, self.derived_values)
             for text in texts
@@ -148,7 +158,7 @@ class RequestFields:
         They are the columns of the question if its numbers are not adjusted.
         """
         if not self.is_adjusted(question, statistic):
-            return tuple(question.by)
+            return tuple(question.by) if question.table is None else question.table
         members = self.families[question.measure(statistic)]
         columns = (self.levels[name].column for member in members for name in member.by)
         return tuple(dict.fromkeys(columns))

@@ -1,10 +1,12 @@
 """Requests: the statistics to publish and their budget. They are made before a row is read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from math import sqrt
 from typing import Any, Final
 
-from dpnoise.core.errors import explain_construction
+from dpnoise.core.errors import ArgumentError, explain_construction
 from dpnoise.core.safe_text import escape_text
 from dpnoise.release.calibration import quotient_down
 from dpnoise.statistics.bounds import (
@@ -27,10 +29,21 @@ from dpnoise.statistics.group_discovery import (
     Discovery,
     PartitionSelection,
 )
+from dpnoise.statistics.left_out import ESTIMATES, Coverage, HiddenCounts, TableCount, coverage_of
 from dpnoise.statistics.marginals import (
     Adjustment,
 )
-from dpnoise.statistics.plan import Ask, Cells, Edges, Grouping, PersonValue, Plan, Rows, Unit
+from dpnoise.statistics.plan import (
+    Ask,
+    Cells,
+    Combinations,
+    Edges,
+    Grouping,
+    PersonValue,
+    Plan,
+    Rows,
+    Unit,
+)
 from dpnoise.statistics.queries import Count, Mean, Query, Sum, Variance
 from dpnoise.statistics.questions import (
     GROUPS,
@@ -48,6 +61,8 @@ __all__ = ["Discovery", "Question", "Request"]
 
 _MOST_CELLS: Final = 2**26  # The most cells in all groups: 512 MiB of counts.
 _MOST_SELECTIONS: Final = 100  # With more groups of one person, noise discovers smaller groups.
+
+_Groupings = tuple[Grouping | Combinations, ...]
 
 
 @explain_construction
@@ -135,6 +150,14 @@ class Request(RequestFields):
         Coarser columns for consistent counts and sums, which the data need not have. For each
         column one coarser column, and the groups that each of its groups consists of:
         `{"town": {"county": {"cork": ["mallow", "cobh"], "kerry": ["tralee"]}}}`.
+    undeclared
+        Whether to publish, for each column with declared groups, the number of rows in none of
+        them, or without a group. Each is paid for like another statistic. It is of all rows, with
+        the contribution bounds of the request: `max_rows`, and `max_total_rows` if it is given.
+    left_out
+        The share of the budget for estimates of what the numbers leave out, such as 0.1: the share
+        of rows that no number counts, and the share of values that are clamped. Of each person, ten
+        times the rows that count are seen. None for no estimates.
 
     Raises
     ------
@@ -173,7 +196,9 @@ class Request(RequestFields):
         ]
         groups += [f"{name} = {text}" for name, text in self.derived.items()]
         cost = f"{self.cost_in_words} in all, with {self.neighbours_in_words}"
-        lines = [*map(str, self.publish), *groups, *self.adjusted_in_words, cost]
+        lines = [*map(str, self.questions), *groups, *self.adjusted_in_words, cost]
+        if self.left_out_cost is not None:
+            lines.append(f"{self.left_out_cost} of it {ESTIMATES}")
         lines.append(f"protected: {self.privacy_unit}")
         return "\n".join(map(escape_text, lines))
 
@@ -314,18 +339,69 @@ class Request(RequestFields):
     def prices(self) -> Prices:
         """The loss of each part, and the total cost."""
         items = list(map(self._discovery_item, self.discovered_together))
-        for question in self.publish:
+        for question in self.questions:
             for names in self._payments(question):
                 is_selected = names[0].partition(":")[0] in SELECTED
                 bounds = self._bounds_of_question(question, names[0], self.groups)
                 selections = bounds.selections if is_selected else None
                 make = partial(self._first_query, question, names)
                 items.append(Item(make, selections, question.weight * len(names), question.error))
+        items += self._hidden_items(sum(item.weight for item in items))
         budget = Budget(
             *(self.epsilon, self.delta, self.rho, self.mechanism, self.confidence),
             discovers=bool(self.discovered),
         )
         return price_items(items, budget)
+
+    @cached_property
+    def coverage(self) -> tuple[Coverage, ...]:
+        """The hidden counts that `left_out` asks for, of each table."""
+        if self.left_out is None:
+            return ()
+
+        def most_rows(question: Question, statistic: str) -> int:
+            return self._bounds_of_table(question, statistic, self.groups).most_rows
+
+        coverage = coverage_of(self, most_rows)
+        if not coverage:
+            raise ArgumentError("Nothing uses left_out: every row counts, and no value is clamped.")
+        return coverage
+
+    def _hidden_questions(self) -> list[HiddenCounts]:
+        return list(dict.fromkeys(each for table in self.coverage for each in table.questions))
+
+    def _hidden_items(self, weight_of_others: float) -> list[Item]:
+        """Return the items of hidden counts, which together have the share `left_out`.
+
+        Their margins add up to the least if weights grow with the root of the sensitivity.
+        """
+        questions = self._hidden_questions()
+        if self.left_out is None:
+            return []
+        bounds = [self._bounds_of_question(each, "count", self.groups) for each in questions]
+        roots = [sqrt(each.most_rows) for each in bounds]
+        weight = weight_of_others * self.left_out / (1 - self.left_out) / sum(roots)
+        makes = [partial(self._first_query, question, ("count",)) for question in questions]
+        return [Item(make, None, weight * root) for make, root in zip(makes, roots, strict=True)]
+
+    def hidden_counts(self, groups: Groups | None = None) -> dict[HiddenCounts, TableCount]:
+        """Return the queries of hidden counts, with their part of the budget."""
+        groups, questions = self.groups if groups is None else groups, self._hidden_questions()
+        losses = self.prices.losses[len(self.prices.losses) - len(questions) :]
+        bounds = [self._bounds_of_question(each, "count", groups) for each in questions]
+        return {
+            question: question.query("count", loss, contribution=contribution)
+            for question, loss, contribution in zip(questions, losses, bounds, strict=True)
+        }
+
+    @property
+    def left_out_cost(self) -> str | None:
+        """The cost of the hidden counts, in words; None if there are none."""
+        queries = list(self.hidden_counts().values())
+        if not queries:
+            return None
+        name = "epsilon" if queries[0].rho is None else "rho"
+        return f"{name} {sum(getattr(query, name) for query in queries):.4g}"
 
     def cost(self) -> Cost:
         """Return the total cost, in epsilon and in rho."""
@@ -404,7 +480,7 @@ class Request(RequestFields):
         groups = self.groups if groups is None else groups
         losses = iter(self.prices.losses[len(self.discovered_together) :])
         prepared: list[tuple[Question, AnyQuery]] = []
-        for question in self.publish:
+        for question in self.questions:
             queries = [
                 query
                 for names in self._payments(question)
@@ -425,12 +501,13 @@ class Request(RequestFields):
         """Return one plan for each way of grouping. Statistics share an ask if they can."""
         groups = self.groups if groups is None else groups
         plans: dict[PlanKey, Plan] = {}
-        for question, query in self.prepare(groups):
+        hidden = self.hidden_counts(groups).items()
+        for question, query in (*self.prepare(groups), *hidden):
             key = self.table_key(question, query)
             if isinstance(query, FROM_DISCOVERY) or not self.number_of_groups(key.by, groups):
                 continue  # The discovery answers it, or no group was discovered.
             asks = dict.fromkeys((*(plans[key].asks if key in plans else ()), query.ask))
-            by = plans[key].by if key in plans else tuple(self.axes(key.by, groups))
+            by = plans[key].by if key in plans else self._groupings(key.by, key.undeclared, groups)
             bounds = self._bounds_of_table(question, query.name, groups)
             unit = self._unit(bounds, question.person_value)
             where = self.conditions[question.where]
@@ -438,26 +515,36 @@ class Request(RequestFields):
             plans[key] = Plan(tuple(asks), by, self.missing, unit, where, derived)
         return plans
 
+    def _groupings(
+        self, names: Sequence[str], undeclared: str | None, groups: Groups
+    ) -> _Groupings:
+        """Return the columns to group by, or the one in whose declared groups no row counts."""
+        if undeclared is not None:
+            return (Grouping(undeclared, tuple(groups[undeclared]), undeclared=True),)
+        return tuple(self.axes(names, groups))
+
     def table_key(self, question: Question, query: AnyQuery) -> PlanKey:
         """Return the key of the plan that answers a query, for the whole table that it is from."""
         columns = self.table_columns(question, query.name)
-        return PlanKey(columns, question.person_value, question.where, self.limits_of(question))
+        limits = self.limits_of(question)
+        return PlanKey(columns, question.person_value, question.where, limits, question.undeclared)
 
     def checks(self) -> tuple[Plan, ...]:
         """Return plans that detect errors in columns and values before groups are discovered.
 
         They cover all rows that match a filter, of all groups that are not declared.
         """
-        asks: dict[tuple[Condition | None, tuple[str, ...]], dict[str | None, Ask]] = {}
-        for question, query in self.prepare():
-            declared = tuple(name for name in question.by if not self.is_open(name))
+        asks: dict[tuple[Condition | None, _Groupings], dict[str | None, Ask]] = {}
+        for question, query in (*self.prepare(), *self.hidden_counts().items()):
+            columns = self.table_columns(question, query.name)
+            declared = tuple(name for name in columns if not self.is_open(name))
+            by = self._groupings(declared, question.undeclared, self.groups)
             column = getattr(query.ask, "column", None)
-            asks.setdefault((self.conditions[question.where], declared), {})[column] = query.ask
+            asks.setdefault((self.conditions[question.where], by), {})[column] = query.ask
         derived = tuple(self.derived_values.items())
         unit = self._unit(ContributionBounds(), None)
         plans: list[Plan] = []
-        for (where, declared), by_column in asks.items():
-            by = tuple(Grouping(name, tuple(self.groups[name])) for name in declared)
+        for (where, by), by_column in asks.items():
             plans.append(Plan(tuple(by_column.values()), by, self.missing, None, where, derived))
             if unit is not None:  # Finds wrong ids.
                 plans.append(Plan((Rows(),), by, self.missing, unit, where, derived))

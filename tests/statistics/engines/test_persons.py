@@ -122,18 +122,20 @@ def test_roots_are_the_smallest_floats_that_suffice(squared: int) -> None:
 def test_counts_sums_and_means_reach_their_sensitivity(neighbours: str) -> None:
     """One person with the most rows, of the largest value, in the most groups reaches it."""
     ids = IDS["text"]
-    rows = [("p", city, 3.0) for city in GROUPS[:2] for _ in range(5)]
+    rows = [("p", city, 3.0) for city in (*GROUPS[:2], "z") for _ in range(5)]
     elsewhere = [("p", city, 3.0) for city in GROUPS[2:4] for _ in range(5)]
     below = [("p", city, -2.0) for city in GROUPS[:2] for _ in range(5)]
     others = [[]] if neighbours == "add-remove" else [elsewhere, below]
     for request in requests(neighbours, 2, 3):
-        ((_, plan), *_) = request.plans().items()
-        first, *rest = (tally(table(world, ids), plan) for world in (rows, *others))
-        for _, query in request.prepare():
+        plans = request.plans()
+        tables = [table(world, ids) for world in (rows, *others)]
+        tallies = {key: [tally(world, plan) for world in tables] for key, plan in plans.items()}
+        for question, query in request.prepare():
             if isinstance(query, Count | Sum | Mean) and payer_of(query) is query:
-                index = plan.asks.index(query.ask)
+                key = request.table_key(question, query)
+                index = plans[key].asks.index(query.ask)
                 base, *neighbour_integers = (
-                    exact_integers(query, world.answers[index]) for world in (first, *rest)
+                    exact_integers(query, world.answers[index]) for world in tallies[key]
                 )
                 squared = query.rho is not None
                 changes = (base - other for other in neighbour_integers)

@@ -128,7 +128,7 @@ def _check_edges(ask: Edges) -> None:
 
 
 def _check_size(plan: Plan) -> None:
-    groups = math.prod(len(grouping.keys) for grouping in plan.by)
+    groups = math.prod(grouping.size for grouping in plan.by)
     with_cells = (ask for ask in plan.asks if isinstance(ask, Cells | Edges))
     counts = groups * max(1, sum(number_of_cells(ask) for ask in with_cells))
     if counts > _MOST_COUNTS:

@@ -4,7 +4,7 @@ Rows outside the declared groups are dropped first. `arithmetic` turns the value
 into integers, which are summed for each group and cell. Only the sums leave the engine.
 
 Where the engine supports it, several plans share one query, which computes common questions once.
-In each row, keys that no plan declares are null.
+In each row, keys that no plan declares are null. A plan may ask for them as one group instead.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +40,7 @@ from dpnoise.statistics.plan import (
 if TYPE_CHECKING:
     import dask.dataframe
 
+_OTHER_KEYS: Final = "other"  # In place of all keys that are not declared, if these are a group.
 _MAX_ROWS: Final = 2**37  # With more rows, Spark's partial sums could overflow.
 NO_PERSONS_IN_DASK: Final = (
     "A partition of Dask does not know of a person's rows in others. Take frame.compute(), or "
@@ -160,8 +161,12 @@ def _rows_in_groups(query: "Query", *, masked: bool = False) -> Frame:
     if query.expressions.chosen:
         frame = runner.without_collation(frame.select(**query.expressions.chosen))
     for grouping, names in query.keys.items():
-        values = list(query.matches[grouping])
-        frame = runner.limit_groups(frame, names, values, masked=masked)
+        values, is_other = query.declared[grouping], nw.col(names[0]).is_null()
+        undeclared = isinstance(grouping, Grouping) and grouping.undeclared
+        frame = runner.limit_groups(frame, names, values, masked=masked or undeclared)
+        if undeclared:  # Its other keys are null now.
+            frame = frame if masked else frame.filter(is_other)
+            frame = frame.with_columns(**{names[0]: nw.when(is_other).then(nw.lit(_OTHER_KEYS))})
     return frame
 
 
@@ -191,7 +196,7 @@ def _answer_persons(frame: Frame, plan: Plan, unit: Unit, query: "Query") -> Tal
     values = [name for value in query.values.values() for name in (value.is_present, value.value)]
     flags = [*query.wrong.values(), *(flag.name for flag in query.flags)]
     names = persons.Names(query.ids, query.key_names(plan), values, flags)
-    groups = prod(len(grouping.keys) for grouping in plan.by)
+    groups = prod(grouping.size for grouping in plan.by)
 
     def answer(rows: persons.InDuckDB) -> Tally:
         counted = persons.bound_contributions(rows, unit, names, groups)
@@ -228,6 +233,8 @@ class Query:
     where: nw.Expr | None = None  # The filter; rows with a parse error in its columns stay.
     expressions: Expressions = field(default_factory=Expressions)
     keys: dict[Grouping | Combinations, list[str]] = field(default_factory=dict)
+    # The values of the columns of a grouping that belong to a declared key or to a combination.
+    declared: dict[Grouping | Combinations, list[tuple[Key, ...]]] = field(default_factory=dict)
     # Maps the values of the columns of a grouping to the index of their group.
     matches: dict[Grouping | Combinations, dict[tuple[Key, ...], int]] = field(default_factory=dict)
     values: dict[str, _ValueColumns] = field(default_factory=dict)
@@ -284,7 +291,10 @@ class Query:
             names.append(f"key{sum(map(len, self.keys.values()))}")
             column = data.column(part.column)
             self.expressions.chosen[names[-1]] = keys.key_expression(column, dtype)
-        self.matches[grouping] = keys.match_groups(grouping, matches)
+        matched = keys.match_groups(grouping, matches)
+        self.declared[grouping] = list(matched)
+        undeclared = isinstance(grouping, Grouping) and grouping.undeclared
+        self.matches[grouping] = {(_OTHER_KEYS,): 0} if undeclared else matched
 
     def key_names(self, plan: Plan) -> list[str]:
         """Return the names of the keys of a plan."""
@@ -341,8 +351,8 @@ class Query:
             index_of = self.matches[grouping]
             entries = zip(*(columns[name] for name in self.keys[grouping]), strict=True)
             indices = [index_of[values] for values in entries]
-            places = places * len(grouping.keys) + np.array(indices, dtype=np.int64)
-        return Grouped(columns, places, tuple(len(grouping.keys) for grouping in plan.by))
+            places = places * grouping.size + np.array(indices, dtype=np.int64)
+        return Grouped(columns, places, tuple(grouping.size for grouping in plan.by))
 
     def _check_values(self, plan: Plan, result: Grouped) -> None:
         """Raise if a row has no id, text that is not a number or, unless dropped, no value."""

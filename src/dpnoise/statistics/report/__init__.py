@@ -60,6 +60,7 @@ def render_record(record: Data, title: str | None = None) -> str:
         wide_tables=wide_tables(statistics),
         notes=record["request"].get("notes") or (),
         released_by=record.get("released_by"),
+        left_out=record.get("left_out_in_words") or (),
         some_joint=any(number.joint is not None for number in numbers),
         some_uninformative=any(number.note == NO_INFORMATION for number in numbers),
         some_suppressed=any(number.value is None and not number.is_group for number in numbers),
