@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from support.alarms import LONG
 
 from dpnoise.statistics import Question, Request, publish
 from dpnoise.statistics.bounds import ONE_ROW, ContributionBounds, RowChange
@@ -17,7 +18,7 @@ from dpnoise.statistics.shared_sums import NoisySums, payer_of, share_sums
 
 BOUNDS = {"column": "x", "lower": -10.0, "upper": 90.0}
 SURE = 1e9  # With this epsilon no noise is seen.
-DRAWS = 4000
+DRAWS = 4000 if LONG else 1000
 TRUTHS: dict[str, Any] = {
     "count": len,
     "sum": np.sum,

@@ -83,7 +83,7 @@ def test_a_hostile_person_moves_no_filter_and_no_derived_column_of_others(
         WORLDS if LONG else 100,
         cities=cities,
         bases=3 if LONG else 1,
-        compared=KINDS,
+        compared=KINDS if LONG else 1,
         with_expressions=True,
     )
     assert refusals <= MOST_REFUSED * len(HOSTILE)
@@ -152,7 +152,11 @@ def test_an_empty_id_does_not_choose_other_groups_of_everybody(tmp_path: Path) -
     assert distance(*(count_persons(source, 1) for source in sources)) == 1
 
 
-@pytest.mark.parametrize("reader", READERS)
+# Readers whose columns have types, with which a key of another type is compared.
+TYPED = [name for name in READERS if LONG or name.endswith("file") or name == "pandas"]
+
+
+@pytest.mark.parametrize("reader", TYPED)
 @pytest.mark.parametrize("hostile", ["a text city", "a city with a time"])
 def test_a_column_of_whole_numbers_that_becomes_text_matches_the_same_rows(
     reader: str, hostile: str, tmp_path: Path
@@ -162,7 +166,7 @@ def test_a_column_of_whole_numbers_that_becomes_text_matches_the_same_rows(
     check_hostile_persons(read_rows, 5, hostile=[hostile], cities=["whole floats"], bases=1)
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", TYPED)
 @pytest.mark.parametrize("cities", ["truth values", "whole floats"])
 def test_a_column_that_becomes_text_meets_the_same_conditions(
     reader: str, cities: str, tmp_path: Path
