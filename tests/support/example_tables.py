@@ -134,6 +134,6 @@ def person_record(**changes: Any) -> dict[str, Any]:
         "neighbours": "differ by one person, added or removed",
         "privacy": {"epsilon": 1.5, "delta": 1e-6, "rho": None},
         "ledger": {"head": "ab" * 32, "name": "visits 2026", "left": "epsilon 2.5, delta 1e-06"},
-        "discovered": [{"column": "city", "threshold": 1_029, "groups": list(CITIES)}],
+        "discovered": [{"columns": ["city"], "threshold": 1_029, "groups": [[c] for c in CITIES]}],
     }
     return {**plain_table().record(), **fields, **changes}

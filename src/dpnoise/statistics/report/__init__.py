@@ -79,7 +79,7 @@ def _discovery_view(entry: Data) -> Data:
         is_rho = entry["epsilon"] is None
         cost = f"rho {entry['rho']:.4g}" if is_rho else f"epsilon {entry['epsilon']:.4g}"
         cost += f" for {', '.join(shared)} together" if len(shared) > 1 else ""
-    columns = " and ".join(entry.get("columns") or [entry["column"]])  # Older records have one.
+    columns = " and ".join(entry["columns"])
     view = {"rule": None, "note": None, **entry, "number": len(entry["groups"]), "cost": cost}
     return {**view, "columns": columns}
 
