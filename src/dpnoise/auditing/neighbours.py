@@ -161,7 +161,7 @@ def _columns(data: Data) -> list[list[Data]]:
 def _with_outlier(data: Data) -> list[Pair]:
     """Return a pair with one more row, whose numbers are larger than all others.
 
-    There is none for rows that are not numbers in lists, in an array of NumPy or in pandas.
+    Only numbers in a list, in an array of NumPy or in a frame of pandas have such a row.
     """
     n = len(data)
     if isinstance(data, list) and all(map(is_real, data)):

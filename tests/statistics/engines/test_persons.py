@@ -484,6 +484,7 @@ def test_many_rows_are_answered_in_parts_that_fit_into_memory(
         ("512MB", 5.11e8, 5.12e8),
         ("8GB", 7.9e9, 8e9),
         ("3TB", 2.9e12, 3e12),
+        ("-1", 2**63, 2**64),  # No limit.
     ],
 )
 def test_the_memory_limit_is_that_of_the_connection(limit: str, least: float, most: float) -> None:

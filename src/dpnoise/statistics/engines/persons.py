@@ -51,7 +51,10 @@ _LONGEST_HEAP: Final = 1_000  # The most rows per person in DuckDB's heap; for m
 _FARTHEST: Final = 2**51  # Bound on a row in a person's sum, in grid steps; still exact.
 _ENTRY_BYTES: Final = 48  # Memory for each entry of a row while DuckDB bounds persons; measured.
 _MEMORY_DIVISOR: Final = 3  # A part of the persons may need 1/3 of DuckDB's memory limit.
-_UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+# The units in which DuckDB writes its memory limit. Without a limit, it is 16,384 PiB.
+_UNITS: Final = {
+    name: 1024**power for power, name in enumerate(("bytes", "KiB", "MiB", "GiB", "TiB", "PiB"))
+}
 _MORE_PARTS: Final = 8  # The factor of the number of parts if there is not enough memory.
 _MOST_PARTS: Final = 4_096
 _TOO_LITTLE_MEMORY: Final = "OutOfMemoryException"  # The name of DuckDB's error.
