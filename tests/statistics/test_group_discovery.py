@@ -403,7 +403,7 @@ def test_margins_hold_for_groups_of_at_least_the_threshold(mechanism: str) -> No
     """
     rounds = 100_000 if LONG else 10_000
     rule: Any = discover(COUNT, confidence=0.9, mechanism=mechanism).discoveries()[0]
-    margin = DiscoveredCount(None, rule).error(0.9)
+    margin = DiscoveredCount("count", None, rule).error(0.9)
 
     def outside(persons: int) -> tuple[int, int]:
         noisy = rule.noise.release(np.full(rounds, persons), None)

@@ -30,7 +30,7 @@ from dpnoise.statistics import (
 from dpnoise.statistics.composition import compose
 from dpnoise.statistics.engines import PersonCounts, checking, count_persons_by_group
 from dpnoise.statistics.publishing import rehearsal
-from dpnoise.statistics.queries import Count
+from dpnoise.statistics.queries import Count, PersonCount
 from dpnoise.statistics.report import render_record
 
 COUNT = Question(["count"], by=("city",))
@@ -318,6 +318,72 @@ def test_each_question_may_have_its_own_bounds() -> None:
     same, other = replace(stays, max_rows=3), replace(stays, max_rows=2)
     plans = person_request(stays, same, other, groups=groups).plans()
     assert len(plans) == 2
+
+
+def by_group(table: publishing.Table) -> dict[tuple[str, Any], Any]:
+    """Return each number of a table, by its statistic and group."""
+    return {(each.release.query, each.group[0]): each.release.value for each in table.published}
+
+
+def test_each_person_counts_once_in_a_group_and_costs_one_row() -> None:
+    """The scale of the counts is that of a person's rows, and of the persons that of groups."""
+    question = Question(["count", "persons"], by=("city",))
+    request = person_request(question, epsilon=2e9)
+    frame = visits()
+    published = by_group(publish(frame, request))
+    once = frame.group_by("who").agg(pl.col("city").n_unique() <= 2).filter("city")["who"]
+    few = frame.filter(pl.col("who").is_in(once.implode()))
+    numbers = by_group(publish(few, request))  # Nobody is in more groups than count.
+    for city in CITIES["city"]:
+        persons = few.filter(pl.col("city") == city)["who"].n_unique()
+        assert numbers["persons", city] == persons
+        assert published["persons", city] <= frame.filter(pl.col("city") == city)["who"].n_unique()
+    prepared: Any = person_request(question).prepare()
+    scales = {query.name: query.mechanism.scale for _, query in prepared}
+    assert scales == {"count": pytest.approx(2 * 2 * 3), "persons": pytest.approx(2 * 2 * 1)}
+
+
+def test_the_number_of_persons_takes_the_groups_filter_weight_and_error_of_its_question() -> None:
+    question = Question(
+        ["persons", "mean"], "x", 0, 10, by=("city",), where="x > 1", weight=3.0, max_groups=1
+    )
+    mean, persons = person_request(question).publish
+    assert mean == replace(question, statistics=("mean",))
+    options: dict[str, Any] = {
+        "where": "x > 1", "weight": 3.0, "max_groups": 1, "max_rows": 1,
+    }  # fmt: skip
+    assert persons == Question(["persons"], by=("city",), **options)
+    request = person_request(Question(["persons"], by=("city",), error=30.0), epsilon=None)
+    ((_, query),) = request.prepare()
+    assert isinstance(query, PersonCount)
+    assert query.error(0.95) <= 30.0
+    own_mean = Question(["persons", "mean"], "x", 0, 10, per_person="mean", by=("city",))
+    assert person_request(own_mean, max_rows=None).publish[1].max_rows == 1
+
+
+def test_the_number_of_persons_in_discovered_groups_is_that_which_discovered_them() -> None:
+    persons = Question(["persons"], by=("city",))
+    request = person_request(
+        persons, max_rows=None, groups={"city": "discover"}, delta=1e-6, epsilon=20.0
+    )
+    table = publish(visits(), request)
+    assert {each.release.query for each in table.published} == {"persons"}
+    assert {each.release.shared for each in table.published} == {("groups of city", "persons")}
+    assert losses_paid(request) == []  # Nothing more than the discovery.
+
+
+def test_the_number_of_persons_needs_their_column() -> None:
+    with pytest.raises(ArgumentError, match='needs the column that identifies them: person="'):
+        Request(1.0, [Question(["persons"])])
+
+
+def test_the_page_says_what_people_call_persons() -> None:
+    page = render_record(rehearsal(person_request(Question(["persons"], by=("city",)))).record())
+    assert "Number of persons, by city" in page
+    options: dict[str, Any] = {"groups": {}, "max_groups": None, "max_rows": None}
+    labelled = person_request(Question(["persons"]), labels={"persons": "patients"}, **options)
+    assert "Number of patients" in render_record(rehearsal(labelled).record())
+    assert labelled.uncounted == "clamping"
 
 
 def test_bounds_of_a_question_and_of_the_request_are_combined() -> None:

@@ -459,6 +459,16 @@ def test_a_quantile_has_at_most_65536_candidates_and_by_default_more_than_half()
     assert Bounds.of_cells(2.0**51 - 2, 2.0**51).grid == 2.0
 
 
+def test_between_whole_bounds_that_are_far_apart_quantiles_are_whole_numbers() -> None:
+    for lower, upper in ((0, 120), (18.0, 68.0), (-100, -50)):
+        assert Bounds.of_cells(lower, upper).grid == 1.0
+    fine = Bounds.of_cells(0, 49).grid
+    assert fine < 0.001
+    for lower, upper in ((0.5, 120), (0, 120.5), (18, 67)):
+        assert Bounds.of_cells(lower, upper).grid <= 4 * fine
+    assert Bounds.of_cells(0, 120, 0.25).grid == 0.25
+
+
 # Quantiles ----------------------------------------------------------------------------------------
 
 

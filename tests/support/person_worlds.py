@@ -31,6 +31,7 @@ LOWER, UPPER = -2.0, 3.0
 # Every statistic, by its form in the list of statistics.
 ASKED = {
     "count": "count",
+    "persons": "persons",
     "sum": "sum",
     "mean": "mean",
     "variance": "variance",

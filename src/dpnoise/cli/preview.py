@@ -124,7 +124,7 @@ def _margin_text(query: AnyQuery, rows: int, confidence: float) -> str:
         return NO_INFORMATION  # Around the middle, the margin covers everything.
     if query.name == "groups":
         return query.describe_margins(confidence, 1)
-    counts = query.name in {"count", "histogram"}
+    counts = query.name in {"count", "persons", "histogram"}
     share = f"{100 * margin / whole:.3g} % of the {'rows' if counts else 'range'}"
     return f"within {format_margin(margin)}, {share}"
 
@@ -136,7 +136,10 @@ def _explain_rows(request: Request, rows: int, tolerance: Tolerance | None) -> s
         texts.append(
             f"{request.cost_in_words} is the least that keeps every margin within {tolerance}."
         )
-    if any(query.name not in {"count", "groups", "histogram"} for _, query in request.prepare()):
+    if any(
+        query.name not in {"count", "groups", "histogram", "persons"}
+        for _, query in request.prepare()
+    ):
         texts.append(
             "The range has all numbers that the declared bounds allow. Margins are those of evenly "
             "spread values."

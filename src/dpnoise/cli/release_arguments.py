@@ -393,8 +393,8 @@ def _declared_groups(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _lacks_column(arguments: argparse.Namespace) -> bool:
-    """Return whether a statistic needs a column and has none. Counts and groups need none."""
-    needed = set(arguments.query or ()) - {"count", "groups"}
+    """Return whether a statistic needs a column and has none. Counts and groups have none."""
+    needed = set(arguments.query or ()) - {"count", "persons", "groups"}
     return arguments.column is None and bool(needed)
 
 

@@ -23,6 +23,9 @@ _GRIDS_IN_A_SUM: Final = 2.0**32  # The default grid of a sum is about the large
 _GRIDS_IN_A_SQUARE: Final = 2.0**26  # Squares of 2^26 from 2^10 rows add up to 62 bits.
 _MOST_IN_A_SUM: Final = 2**40  # Values below this many grids from 2^20 rows add up to 60 bits.
 _MOST_IN_A_CELL: Final = 2**51  # Adding 1/2 to a smaller float is exact, and so is its floor.
+# The least distance of whole bounds between which a quantile is a whole number by default. The
+# rounding is then at most 1 % of it, and the values are mostly whole numbers, such as ages.
+_WHOLE_WIDTH: Final = 50
 _SMALLEST: Final = 2.0**-1000  # Avoids the logarithm of 0; grids this small are rejected.
 
 
@@ -46,14 +49,17 @@ class Bounds:
 
     @classmethod
     def of_cells(cls, lower: float, upper: float, grid: float | None = None) -> "Bounds":
-        """Check the bounds of a quantile: at most 65,536 candidates, by default over 32,768.
+        """Check the bounds of a quantile: at most 65,536 candidates.
 
-        The grid depends on the width of the bounds. If the bounds are closer together than
-        neighbouring floats, it depends on their size.
+        The grid depends on the width of the bounds, and leaves over 32,768 candidates. If the
+        bounds are closer together than neighbouring floats, it depends on their size. Between whole
+        bounds that are far apart, such as those of ages, the candidates are whole numbers.
         """
         lower, upper = _check_pair(lower, upper)
         largest = max(abs(lower), abs(upper))
         finest = largest / (_MOST_IN_A_CELL - 1)
+        if lower % 1 == upper % 1 == 0 and upper - lower >= _WHOLE_WIDTH:
+            finest = max(finest, 1.0)
         bounds = cls(lower, upper, _power(max((upper - lower) / (CELLS - 1), finest), grid))
         bounds._check(largest, _MOST_IN_A_CELL)
         if bounds.cells > CELLS:

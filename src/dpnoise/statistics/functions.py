@@ -435,7 +435,8 @@ def quantile(
     epsilon
         The privacy loss: smaller is more private and less accurate. None if `rho` is given.
     grid
-        A power of two. The result is one of its multiples, by default of more than 32,000.
+        A power of two. The result is one of its multiples. The default depends on the bounds: it is
+        at least 1 if they are whole numbers that are 50 or more apart.
     interval
         Whether to spend half of epsilon on a confidence interval. The result is less accurate.
     **options
@@ -487,7 +488,8 @@ def median(
     epsilon
         The privacy loss: smaller is more private and less accurate. None if `rho` is given.
     grid
-        A power of two. The result is one of its multiples, by default of more than 32,000.
+        A power of two. The result is one of its multiples. The default depends on the bounds: it is
+        at least 1 if they are whole numbers that are 50 or more apart.
     interval
         Whether to spend half of epsilon on a confidence interval. The result is less accurate.
     **options
@@ -536,7 +538,8 @@ def quantiles(
     epsilon
         The privacy loss: smaller is more private and less accurate. None if `rho` is given.
     grid
-        A power of two. The result is one of its multiples, by default of more than 32,000.
+        A power of two. The result is one of its multiples. The default depends on the bounds: it is
+        at least 1 if they are whole numbers that are 50 or more apart.
     interval
         Whether to spend half of epsilon on a confidence interval. The result is less accurate.
     **options

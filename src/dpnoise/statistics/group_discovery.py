@@ -139,7 +139,7 @@ class Discovery(LossMixin):
     noise: WholeNoise | PartitionSelection
     threshold: int | None  # For noisy numbers of persons.
     losses: tuple[Loss, ...]
-    counts: bool = False  # Whether the noisy numbers of persons are published.
+    counts: tuple[str, ...] = ()  # The statistics that publish the noisy numbers of persons.
 
     @property
     def subject(self) -> str:
@@ -149,7 +149,7 @@ class Discovery(LossMixin):
     @property
     def paid_for(self) -> tuple[str, ...]:
         """The results that the privacy loss of the discovery pays for."""
-        return (f"groups of {self.subject}", *(("count",) if self.counts else ()))
+        return (f"groups of {self.subject}", *self.counts)
 
     @property
     def scale(self) -> float | None:
@@ -206,12 +206,12 @@ class Discovery(LossMixin):
 
 
 class DiscoveredCount(Count):
-    """The number of rows in discovered groups: the noisy numbers that discovered them."""
+    """The number of rows or persons in discovered groups, which discovered them."""
 
-    def __init__(self, column: str | None, discovery: Discovery) -> None:
+    def __init__(self, name: str, column: str | None, discovery: Discovery) -> None:
         assert isinstance(discovery.noise, WholeNoise)  # noqa: S101 - for the type checker
         self.column, self.losses, self.noise = column, discovery.losses, discovery.noise
-        self._discovery = discovery
+        self.name, self._discovery = name, discovery
 
     def release(self, answer: Integers, confidence: float, rng: Generator | None) -> list[Release]:
         """Publish noisy numbers, one for each group. No noise is added to them here."""

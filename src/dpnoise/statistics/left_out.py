@@ -24,6 +24,7 @@ from dpnoise.statistics.questions import (
     GROUPS,
     MOST_ROWS,
     PERSON_LIMITS,
+    PERSONS,
     Quantile,
     Quantiles,
     Question,
@@ -137,7 +138,7 @@ def coverage_of(
     tables: dict[tuple[Any, ...], list[tuple[Question, str]]] = {}
     for question in request.publish:
         for statistic in question.statistic_names:
-            if statistic != GROUPS:
+            if statistic not in {GROUPS, PERSONS}:
                 columns = request.table_columns(question, statistic)
                 limits = request.limits_of(question)
                 key = (columns, question.where, limits, question.per_person)

@@ -129,6 +129,12 @@ class Count(AdditiveStatistic):
         return self._publish(answer.reshape(-1), confidence, rng)
 
 
+class PersonCount(Count):
+    """The number of persons: each counts once in a group, with any number of rows."""
+
+    name = "persons"
+
+
 def _check_edges(edges: object) -> Floats:
     rule = "be a list of two or more increasing numbers, such as [0, 10, 20]"
     if not is_list(edges):

@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, NamedTuple
 
 from dpnoise.core.errors import (
@@ -25,11 +25,20 @@ from dpnoise.statistics.composition import PURE, Loss
 from dpnoise.statistics.engines.checking import OWN
 from dpnoise.statistics.expressions import parse_condition
 from dpnoise.statistics.plan import Key, PersonValue
-from dpnoise.statistics.queries import Count, Deviation, Histogram, Mean, Query, Sum, Variance
+from dpnoise.statistics.queries import (
+    Count,
+    Deviation,
+    Histogram,
+    Mean,
+    PersonCount,
+    Query,
+    Sum,
+    Variance,
+)
 from dpnoise.statistics.selections import QuantileSelection, check_places
 
 QUERIES: Final = (
-    *("count", "sum", "mean", "variance", "std", "median"),
+    *("count", "persons", "sum", "mean", "variance", "std", "median"),
     *("quantile:Q", "quantiles:Q,Q", "histogram"),
 )
 # What people call these statistics in other libraries.
@@ -37,6 +46,7 @@ _SYNONYMS: Final = {
     **dict.fromkeys(("avg", "average"), "mean"),
     **dict.fromkeys(("stdev", "stddev", "sd"), "std"),
     **dict.fromkeys(("n", "len", "size", "rows"), "count"),
+    **dict.fromkeys(("people", "n_persons", "nunique", "n_unique", "count_distinct"), "persons"),
     "var": "variance",
     "total": "sum",
     "hist": "histogram",
@@ -48,7 +58,13 @@ GROUPS: Final = "groups"  # In place of statistics: the discovered groups, witho
 _ANY_LOSS: Final = Loss(PURE, 1.0)  # For checking the arguments of a question.
 _BOUNDED: Final = {kind.name: kind for kind in (Sum, Mean, Variance, Deviation)}
 SELECTED: Final = ("median", "quantile", "quantiles")  # Selected from candidates, without noise.
-_KNOWN_ERROR: Final = ("count", "sum", "histogram")  # Their error does not depend on the data.
+PERSONS: Final = PersonCount.name
+_KNOWN_ERROR: Final = (
+    "count",
+    PERSONS,
+    "sum",
+    "histogram",
+)  # Their error does not depend on the data.
 MOST_ROWS: Final = 2**31 - 1  # The most rows of one person.
 MOST_GROUPS: Final = 2**16  # The most groups of one person.
 # The bounds on what one person contributes, of a request or of one of its questions.
@@ -135,17 +151,18 @@ class Question:
     Parameters
     ----------
     statistics
-        A list of "count", "sum", "mean", "variance", "std", "median", "histogram",
+        A list of "count", "persons", "sum", "mean", "variance", "std", "median", "histogram",
         `Quantile(0.9)` and `Quantiles([0.25, 0.75])`. The last two become texts, as in TOML:
-        "quantile:0.9" and "quantiles:0.25,0.75". Or only "groups", which publishes the discovered
-        groups without numbers.
+        "quantile:0.9" and "quantiles:0.25,0.75". "persons" counts each person once in a group. Or
+        only "groups", which publishes the discovered groups without numbers.
     column
         The column of numbers. A count without a column counts rows.
     lower, upper
         The bounds of one value. Values outside are clamped to them. Choose them without looking at
         the data. Counts and histograms need none.
     grid
-        A power of two. Values are rounded to its multiples. The default depends on the bounds.
+        A power of two. Values are rounded to its multiples. The default depends on the bounds. For
+        quantiles it is at least 1 if the bounds are whole numbers that are 50 or more apart.
     edges
         The edges of the bins of a histogram, in ascending order. Choose them without looking at the
         data.
@@ -227,7 +244,8 @@ class Question:
 
     def __str__(self) -> str:
         """Return the statistics, the column with its bounds, and the groups in words."""
-        words = f"{', '.join(self.statistic_names)} of {self.column or 'rows'}"
+        words = ", ".join(self.statistic_names)
+        words += "" if self.statistic_names == (PERSONS,) else f" of {self.column or 'rows'}"
         words += "" if self.filter_in_words is None else f" where {self.filter_in_words}"
         if self.lower is not None and self.upper is not None:
             words += f" from {self.lower:,.12g} to {self.upper:,.12g}"
@@ -252,6 +270,19 @@ class Question:
     def statistic_names(self) -> tuple[str, ...]:
         """The statistics as texts."""
         return tuple(map(str, self.statistics))
+
+    def separate_persons(self) -> list["Question"]:
+        """Return the question without the number of persons, and a question of that number.
+
+        Of each person, one row counts in a group.
+        """
+        if PERSONS not in self.statistic_names:
+            return [self]
+        others = tuple(name for name in self.statistic_names if name != PERSONS)
+        kept = ("by", "weight", "error", "where", "max_groups", "max_total_rows")
+        options: dict[str, Any] = {name: getattr(self, name) for name in kept}
+        persons = Question((PERSONS,), max_rows=1, **options)
+        return [*([replace(self, statistics=others)] if others else []), persons]
 
     def _check_per_person(self, kind: str) -> None:
         check_choice("per_person", kind, OWN)
@@ -325,6 +356,8 @@ class Question:
         places = _places(statistic)
         if name == "count":
             return Count(self.column, loss, clamp=clamp, contribution=contribution)
+        if name == PERSONS:
+            return PersonCount(None, loss, clamp=clamp, contribution=contribution)
         if self.column is None:
             raise ArgumentError(f"A {name} needs a column: say which.")
         if name == "histogram":

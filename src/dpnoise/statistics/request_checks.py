@@ -34,6 +34,7 @@ from dpnoise.statistics.queries import check_confidence
 from dpnoise.statistics.questions import (
     GROUPS,
     PERSON_LIMITS,
+    PERSONS,
     QUERIES,
     Question,
     check_groups,
@@ -77,7 +78,7 @@ def _check_questions(questions: object) -> tuple[Question, ...]:
     checked = tuple(questions) if is_list(questions) else ()
     if not is_list(questions) or not all(isinstance(question, Question) for question in checked):
         reject_type("publish", questions, 'be a list of questions, such as [Question(["count"])]')
-    return checked
+    return tuple(part for question in checked for part in question.separate_persons())
 
 
 def _check_groups(request: RequestFields) -> None:
@@ -240,7 +241,7 @@ def _check_texts(request: RequestFields) -> None:
     for name in ("part", "released_by"):
         if not isinstance(getattr(request, name), str | None):
             reject_type(name, getattr(request, name), "be text")
-    labels, known = request.labels, {"rows", *request.columns(), *request.grouped}
+    labels, known = request.labels, {"rows", PERSONS, *request.columns(), *request.grouped}
     if not isinstance(labels, Mapping) or not _are_names([*labels, *labels.values()]):
         reject_type("labels", labels, 'map columns to texts, such as {"rows": "stays"}')
     for name in labels:
@@ -257,6 +258,12 @@ def _are_names(names: object) -> bool:
 
 def _check_person(request: RequestFields) -> None:
     if request.person is None:
+        if any(PERSONS in question.statistic_names for question in request.publish):
+            raise ArgumentError(
+                "The number of persons needs the column that identifies them: {person}. If each "
+                "row is another person, publish the count.",
+                person="patient_id",
+            )
         for limited, name in product((request, *request.publish), PERSON_LIMITS):
             if getattr(limited, name) is not None:
                 raise ArgumentError(f'{name} needs person: person="patient_id".')

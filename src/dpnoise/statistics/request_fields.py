@@ -35,6 +35,7 @@ from dpnoise.statistics.plan import Combinations, Grouping, Key
 from dpnoise.statistics.questions import (
     GROUPS,
     PERSON_LIMITS,
+    PERSONS,
     Question,
     UndeclaredCount,
 )
@@ -265,11 +266,14 @@ class RequestFields:
     @property
     def uncounted(self) -> str:
         """What the margins do not count, in words."""
-        limited = (self, *self.publish)
+        of_rows = (each for each in self.publish if PERSONS not in each.statistic_names)
+        limited = {"max_rows": (self, *of_rows)}  # More rows do not change the number of persons.
         bounds = [
             name
             for name in PERSON_LIMITS
-            if any(getattr(each, name) is not None for each in limited)
+            if any(
+                getattr(each, name) is not None for each in limited.get(name, (self, *self.publish))
+            )
         ]
         return "clamping" + (f" and rows left out by {_join_words(bounds)}" if bounds else "")
 

@@ -48,6 +48,7 @@ from dpnoise.statistics.queries import Count, Mean, Query, Sum, Variance
 from dpnoise.statistics.questions import (
     GROUPS,
     MOST_GROUPS,
+    PERSONS,
     SELECTED,
     PlanKey,
     Question,
@@ -100,8 +101,8 @@ class Request(RequestFields):
         A rule for leaving out numbers, such as "margin > 0.3": those whose margin is more than 0.3
         times the number. The rule reads only published numbers.
     labels
-        What people call columns, and rows: {"rows": "stays", "cost": "cost in EUR"}. The page has
-        these in its headings.
+        What people call columns, rows and persons: {"rows": "stays", "persons": "patients",
+        "cost": "cost in EUR"}. The page has these in its headings.
     notes
         Notes for the readers of the page.
     released_by
@@ -305,7 +306,7 @@ class Request(RequestFields):
         own = self._bounds_of_question(question, name, self.groups)
         counts_once = own.rows == 1 and own.groups == self._discovery_bounds(columns).groups
         has_values = question.column is None or self.missing == "error"
-        return name == GROUPS or (name == "count" and counts_once and has_values)
+        return name == GROUPS or (name in {"count", PERSONS} and counts_once and has_values)
 
     def _payments(self, question: Question) -> list[tuple[str, ...]]:
         """Return the statistics of a question in order; those that share noisy sums together.
@@ -364,7 +365,9 @@ class Request(RequestFields):
 
         coverage = coverage_of(self, most_rows)
         if not coverage:
-            raise ArgumentError("Nothing uses left_out: every row counts, and no value is clamped.")
+            raise ArgumentError(
+                "Nothing uses left_out: no count leaves out rows, and no value is clamped."
+            )
         return coverage
 
     def _hidden_questions(self) -> list[HiddenCounts]:
@@ -429,7 +432,7 @@ class Request(RequestFields):
             for question in self._questions_about(columns)
             for name in question.statistic_names
         )
-        is_numbered = has_cells or "count" in self._answers(columns)
+        is_numbered = has_cells or {"count", PERSONS}.intersection(self._answers(columns))
         return None if is_numbered or changed > _MOST_SELECTIONS else changed
 
     def _discovery_item(self, columns: tuple[str, ...]) -> Item:
@@ -455,7 +458,7 @@ class Request(RequestFields):
         change = RowChange.of_number(1, 0)  # A replaced person does not change a number.
         noise = WholeNoise.of(loss, contribution, change, counts=True)
         least = threshold(noise.mechanism, contribution.groups, delta)
-        counts = "count" in self._answers(columns)
+        counts = tuple(name for name in self._answers(columns) if name != GROUPS)
         return Discovery(columns, unit, noise, least, (loss,), counts)
 
     @cached_property
@@ -473,7 +476,7 @@ class Request(RequestFields):
         discovery = self._discoveries[self.discovered_columns(question.by)]
         if name == GROUPS:
             return DiscoveredGroups(discovery)
-        return DiscoveredCount(question.column, discovery)
+        return DiscoveredCount(name, question.column, discovery)
 
     def prepare(self, groups: Groups | None = None) -> list[tuple[Question, AnyQuery]]:
         """Return a query for each statistic, with its part of the budget."""
