@@ -483,7 +483,10 @@ def test_margins_are_not_wider_than_the_noise_makes_them() -> None:
 
 
 NOTHING_LEFT_OUT: dict[str, tuple[dict[str, Any], str]] = {
-    "all rows": ({"publish": [Question(["count"])]}, "Nothing uses left_out: no count leaves out rows"),
+    "all rows": (
+        {"publish": [Question(["count"])]},
+        "Nothing uses left_out: no count leaves out rows",
+    ),
     "only groups": (
         {
             "publish": [Question(["groups"], by=("city",))],
