@@ -39,7 +39,7 @@ help:
 	@echo "make audit-peers   audits of mechanisms of other libraries and our own; writes a table of docs/auditing.md; needs the peers, which it installs; takes 2 minutes"
 	@echo "make clock         what the time of a release reveals of its value; writes the table of docs/threat-model.md; needs a quiet machine; takes 6 minutes"
 	@echo "make attacks       every attack against the peers; writes the tables of docs/attacks.md; needs the peers, which it installs; takes 11 minutes"
-	@echo "make audits        an audit of every peer; writes the README's table and picture; needs the peers, which it installs; takes 20 minutes"
+	@echo "make audits        an audit of every peer; writes the scoreboard of the docs and its picture; needs the peers, which it installs; takes 20 minutes"
 	@echo "make paper         the paper, checked statement by statement, in paper/; writes docs/paper.md; needs the peers, which it installs; takes 5 minutes"
 	@echo "make docs          the documentation as a site, in site/; a warning fails; needs Python, make; takes 10 seconds"
 	@echo "make docs-serve    the same at http://localhost:8000, rebuilt as you write, until you stop it; needs Python, make; takes 10 seconds to begin"
@@ -179,7 +179,7 @@ docs-serve: $(VENV)/installed-docs
 
 pictures: setup
 	$(BIN)/python tools/make_pictures.py
-	$(BIN)/python tools/draw_reachable.py
+	$(BIN)/python tools/make_guesses.py
 
 screenshots: setup
 	$(BIN)/python tools/make_screenshots.py $(REPORT)

@@ -11,7 +11,6 @@ ROOT: Final = Path(__file__).parent.parent
 RESULTS: Final = ROOT / "benchmarks" / "results"  # One file for each architecture.
 FORMAT: Final = 2
 _SMALL_RATIO: Final = 0.1  # A ratio below this is shown as a fraction.
-_LONG_TIME: Final = 100  # Nanoseconds from which a time is shown without decimals.
 _NOT_MEASURED: Final = "none"
 
 Results = dict[str, Any]
@@ -46,16 +45,12 @@ README_ROWS: Final = (
     ("exact release, Laplace", "releases", "dpnoise Laplace", "OpenDP vector Laplace"),
     ("exact release, Laplace", "releases", "dpnoise Laplace", "PyDP Laplace"),
     ("exact release, Laplace", "releases", "dpnoise Laplace", "diffprivlib Laplace"),
-    ("exact release, one float", "scalar releases", "dpnoise Laplace, a float", "PyDP Laplace"),
     (
         "exact release, one float",
         "scalar releases",
         "dpnoise Laplace, a float",
         "diffprivlib Laplace",
     ),
-    ("noise, Laplace", "arrays", "dpnoise laplace n=4", "NumPy laplace"),
-    ("noise, Gaussian", "arrays", "dpnoise normal n=4", "NumPy standard_normal"),
-    ("noise, uniform", "arrays", "dpnoise random", "NumPy random"),
 )
 
 
@@ -67,7 +62,7 @@ def read_results() -> list[Results]:
 def write() -> list[str]:
     """Write both pages, and return the architectures in them."""
     results = read_results()
-    write_between_marks(ROOT / "README.md", "bench", "\n\n".join(map(readme_table, results)))
+    write_between_marks(ROOT / "README.md", "bench", readme_table(results))
     write_between_marks(ROOT / "docs/performance.md", "bench", full_tables(results))
     return [stored["architecture"] for stored in results]
 
@@ -78,26 +73,22 @@ def measured_on(results: Results) -> str:
     return f"Measured on {results['machine']}.{left_out}"
 
 
-def readme_table(results: Results) -> str:
-    """Return the README's table of one architecture."""
-    lines = [
-        f"| {results['architecture']} | dpnoise | peer | | time over the peer's |",
-        "|---|---|---|---|---|",
-    ]
+def readme_table(results: list[Results]) -> str:
+    """Return the README's table of times over those of peers, for each architecture."""
+    lines = list(_table_head(["call", "peer"], results))
     for description, table, ours, theirs in README_ROWS:
-        times = results["nanoseconds"][table]
-        if theirs in times:
-            ratio = times[ours] / times[theirs]
-            ratio_text = f"{ratio:.2f}" if ratio > _SMALL_RATIO else f"1/{1 / ratio:,.0f}"
-            our_time, their_time = _format_time(times[ours]), _format_time(times[theirs])
-            lines.append(f"| {description} | {our_time} | {theirs} | {their_time} | {ratio_text} |")
-    return "\n".join([*lines, "", measured_on(results)])
+        timings = [stored["nanoseconds"][table] for stored in results]
+        ratios = (_format_ratio(times[ours], times.get(theirs)) for times in timings)
+        lines.append(_row(description, theirs, *ratios))
+    return "\n".join([*lines, "", *(measured_on(stored) for stored in results)])
 
 
-def _format_time(nanoseconds: float) -> str:
-    """Format a time: with one decimal if it is short."""
-    is_short = nanoseconds < _LONG_TIME
-    return f"{nanoseconds:.1f} ns" if is_short else f"{nanoseconds:,.0f} ns"
+def _format_ratio(ours: float, theirs: float | None) -> str:
+    """Format a ratio of times: as a fraction of 1 if it is small."""
+    if theirs is None:
+        return _NOT_MEASURED
+    ratio = ours / theirs
+    return f"{ratio:.2f}" if ratio > _SMALL_RATIO else f"1/{1 / ratio:,.0f}"
 
 
 def full_tables(results: list[Results]) -> str:

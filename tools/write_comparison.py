@@ -1,6 +1,8 @@
-"""Write the README's table and picture of all audits: `make audits`."""
+"""Write the scoreboard, the table and the picture of all audits: `make audits`."""
 
+import re
 import sys
+from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +16,7 @@ from dpnoise.auditing.report import Report, read_list
 from dpnoise.auditing.wording import bound_text
 
 ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "scoreboard.md"
 PICTURE = ROOT / "docs" / "pictures" / "certified.svg"
 BROKEN, NOT_BROKEN = "#d1493f", "#3b8fc0"
 
@@ -116,8 +119,11 @@ def main() -> None:
     """Write the table and the picture."""
     reports = read_list(sys.argv[1])
     draw(bars_of(reports), reports[0].confidence)
-    write_between_marks(ROOT / "README.md", "audits", table(reports))
-    print(f"Wrote {len(reports)} audits to README.md and {PICTURE.name}.")
+    text = PAGE.read_text()
+    today = f"{date.today():%-d %B %Y}"  # noqa: DTZ011 - the day of whoever runs it
+    PAGE.write_text(re.sub(r"(?<=was last written on )\d+ \w+ \d+", today, text))
+    write_between_marks(PAGE, "audits", table(reports))
+    print(f"Wrote {len(reports)} audits to {PAGE.name} and {PICTURE.name}.")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The site, opened from a folder: on a phone and a desktop, in light and dark mode."""
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,9 +64,25 @@ new Promise(resolve => {
 
 # The bottoms of all parts of the first screen.
 FIRST_SCREEN = """
-['.point img', '.point pre', '.point a[href*="arxiv.org"]', '.doors > :nth-child(1) a',
+['.point img', '.point pre', '.point a[href="scoreboard.html"]', '.doors > :nth-child(1) a',
  '.doors > :nth-child(2) a', '.doors > :nth-child(3)']
   .map(name => document.querySelector(name).getBoundingClientRect().bottom)
+"""
+
+
+# Guesses 0 by the keyboard in both games, and lets the attacker guess; returns what is shown.
+PLAY = """
+[...document.querySelectorAll('.game')].map(game => {
+  const texts = name => game.querySelector('.' + name).textContent;
+  const first = [texts('number'), texts('bits')];
+  game.querySelector('[data-guess]').dispatchEvent(
+    new KeyboardEvent('keydown', {key: '0', bubbles: true}));
+  const verdict = texts('verdict');
+  game.querySelector('.more').click();
+  const part = name => game.querySelector('.' + name).getBoundingClientRect().width;
+  const bar = part('attacker-bar') / part('track');
+  return [...first, verdict, texts('you-score'), texts('attacker-score'), bar, texts('verdict')];
+})
 """
 
 
@@ -132,13 +149,31 @@ def test_search_finds_in_a_folder(browser: Chromium, site: Path) -> None:
     ).exists()
 
 
-def test_the_first_screen_shows_picture_code_paper_and_three_doors(
+def test_the_first_screen_shows_picture_code_scoreboard_and_three_doors(
     browser: Chromium, site: Path
 ) -> None:
     browser.open(site / "index.html", DESKTOP)
     ends = browser.evaluate(FIRST_SCREEN)
     assert len(ends) == 6
     assert max(ends) <= SCREEN
+
+
+@pytest.mark.parametrize("width", [PHONE, DESKTOP])
+def test_the_game_is_played_by_keys_and_buttons(browser: Chromium, site: Path, width: int) -> None:
+    """The attacker of sums is right in 94 % of 100 guesses, and that of releases in 70 %."""
+    browser.open(site / "guess.html", width)
+    sums, releases = browser.evaluate(PLAY)
+    for number, bits, verdict, you, attacker, bar, _ in (sums, releases):
+        right, guesses, _ = map(int, re.findall(r"\d+", attacker))
+        assert bar == pytest.approx(right / guesses, abs=0.02)
+        assert math.isfinite(float(number))
+        assert re.fullmatch("…[01]{31}", bits)
+        assert re.match(r"It was [01]\. You were (right|wrong)\. The attacker", verdict)
+        assert re.fullmatch(r"[01] of 1, (0|100) %", you)
+        assert re.fullmatch(r"\d+ of 101, \d+ %", attacker)
+    certain = [int(re.findall(r"certain (\d+) times", game[-1])[0]) for game in (sums, releases)]
+    assert certain[0] > 50
+    assert certain[1] == 0
 
 
 def test_no_file_of_the_site_asks_for_one_elsewhere(site: Path) -> None:

@@ -103,7 +103,7 @@ def test_an_audit_of_all_libraries_says_at_the_end_which_were_left_out(
 @pytest.mark.parametrize(
     ("page", "mark"),
     [
-        ("README.md", "audits"),
+        ("docs/scoreboard.md", "audits"),
         ("README.md", "bench"),
         ("docs/attacks.md", "machine"),
         ("docs/beyond-the-paper.md", "machine"),

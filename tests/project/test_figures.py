@@ -53,10 +53,6 @@ FIGURES = {
         "docs/exact-release.md": r"down to 2⁻(\S+) scales",
         "docs/limitations.md": r"anything between 2⁻(\S+) and",
     },
-    "how much likelier a point of the grid is": {
-        "README.md": r"ε = 1 at most (\d\.\d+) times as often",
-        "docs/index.md": r"ε = 1 at most (\d\.\d+) times as often",
-    },
     "preimages of a double": {
         "docs/attacks.md": r"every double has about 2(\S+) preimages",
         "docs/beyond-the-paper.md": r"a double has about 2(\S+) preimages",
@@ -85,8 +81,8 @@ def test_the_errata_are_as_many_as_the_page_says() -> None:
 def test_the_picture_of_audits_shows_the_table() -> None:
     picture = (ROOT / "docs/pictures/certified.svg").read_text()
     from_picture = re.findall(r">([\d.]+, (?:not )?broken)<", picture)
-    readme = (ROOT / "README.md").read_text()
-    head, _, *lines = readme.split("<!-- audits: begin -->")[1].strip().splitlines()
+    page = (ROOT / "docs/scoreboard.md").read_text()
+    head, _, *lines = page.split("<!-- audits: begin -->")[1].strip().splitlines()
     titles, *rows = [[cell.strip() for cell in line.split("|")] for line in (head, *lines)]
     certified, verdict = titles.index("certified at least"), titles.index("verdict")
     from_table = {
@@ -96,36 +92,6 @@ def test_the_picture_of_audits_shows_the_table() -> None:
     }
     assert from_picture == [from_table[name] for name in COMMON if name in from_table]
     assert len(from_picture) >= 8
-
-
-def column_of(page: str, machine: str) -> set[float]:
-    """Return all numbers in the column of a machine in the tables of docs/performance.md."""
-    numbers, column = set(), 0
-    for line in page.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("| call"):
-            column = cells.index(machine) if machine in cells else 0
-        elif line.startswith("| ") and 0 < column < len(cells):
-            numbers |= {
-                float(n.replace(",", "")) for n in re.findall(r"^[\d,]+\.\d$", cells[column])
-            }
-    return numbers
-
-
-@pytest.mark.parametrize("machine", ["aarch64", "x86_64"])
-def test_the_times_of_the_readme_match_the_performance_page(machine: str) -> None:
-    readme = (ROOT / "README.md").read_text()
-    measured = column_of((ROOT / "docs/performance.md").read_text(), machine)
-    table = readme.split(f"| {machine} | dpnoise", 1)[1].split("\n\n", 1)[0]
-    times = re.findall(r"([\d,.]+) ns", table)
-    assert len(times) >= 16
-    for time_text in times:
-        digits = len(time_text.partition(".")[2])
-        # The page has one more digit, which is rounded too.
-        tolerance = 0.5 * 10.0**-digits + 0.05
-        assert any(
-            abs(time - float(time_text.replace(",", ""))) <= tolerance for time in measured
-        ), time_text
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The pictures of the docs, the table of audits, and the reproduction that needs only PyDP."""
 
+import json
 import math
 import re
 import runpy
@@ -10,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import draw_reachable
+import make_guesses
 import numpy as np
 import pytest
 import write_comparison
@@ -23,38 +24,41 @@ ROOT = Path(__file__).parents[2]
 REPRODUCTION = ROOT / "examples" / "pydp_gaussian.py"
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0, 0.25])
-def test_the_drawn_doubles_are_those_that_uniforms_reach(value: float) -> None:
-    """Tries far more uniforms than those that lead into the window."""
-    window = 8
-    middle = round(0.5 * math.exp(-value) * 2**53)
-    releases = {value + draw_reachable.noise(k) for k in range(middle - 200, middle + 201)}
-    inside = sorted(y for y in releases if abs(y) <= window * 2.0**-53)
-    assert draw_reachable.reachable(value, window) == inside
+# The releases of the page "Can you tell 0 from 1?" ------------------------------------------------
 
 
-def test_from_1_only_multiples_are_reached_and_from_0_finer_ones() -> None:
-    from_0, from_1 = (draw_reachable.reachable(value) for value in (0.0, 1.0))
-    assert all((y * 2.0**53).is_integer() for y in from_1)
-    assert sum((y * 2.0**53).is_integer() for y in from_0) < len(from_0) / 2
+def guesses(game: str) -> list[tuple[int, float, int, bool]]:
+    """Return the rows of a game: the secret, the release, the attacker's guess, and certainty."""
+    text = make_guesses.DATA.read_text()
+    rows = json.loads(re.findall(rf"^  {game}: (.*),$", text, re.MULTILINE)[0])
+    return [(secret, float.fromhex(release), *rest) for secret, release, *rest in rows]
 
 
-def test_every_point_of_the_grid_is_nearly_as_likely_from_both() -> None:
-    mechanism = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0)
-    assert 2.7 < draw_reachable.largest_ratio(mechanism) <= math.e * (1 + 1e-9)
+def test_the_attacker_of_sums_is_never_wrong_when_certain() -> None:
+    rows = guesses("sums")
+    assert all(guess == secret for secret, _, guess, certain in rows if certain)
+    for _, release, guess, certain in rows:
+        assert make_guesses.guess_sum(release) == (guess, certain)
+    # Four of five are decided: 80 % of 400 with a standard deviation of 2 %.
+    share = sum(certain for *_, certain in rows) / len(rows)
+    assert 0.7 < share < 0.9
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_the_pages_state_the_number_of_drawn_doubles(page: str) -> None:
-    text = (ROOT / page).read_text()
-    assert "pictures/reachable.svg" in text
-    (counts,) = re.findall(r"can be: (\d+) from 0, (\d+) from 1,", text)
-    assert counts == tuple(str(len(draw_reachable.reachable(value))) for value in (0.0, 1.0))
+def test_exact_releases_are_on_the_grid_and_never_certain() -> None:
+    rows = guesses("releases")
+    grid = dpnoise.LaplaceMechanism(epsilon=1.0, sensitivity=1.0).grid
+    assert all(release % grid == 0 and not certain for _, release, _, certain in rows)
+    assert grid == 2.0**-20
+    # The nearer secret is right with probability 1 - exp(-1/2)/2, 70 %; 2.3 % is one deviation.
+    share = sum(secret == guess for secret, _, guess, _ in rows) / len(rows)
+    assert abs(share - (1 - math.exp(-0.5) / 2)) < 0.12
 
 
-def test_the_picture_has_no_background() -> None:
-    svg = (ROOT / "docs/pictures/reachable.svg").read_text()
-    assert not re.search(r"fill: *#f{3,6}", svg)
+def test_the_page_states_the_grid_and_the_guarantee() -> None:
+    page = (ROOT / "docs/guess.md").read_text()
+    assert "multiple of its grid, 2⁻²⁰" in page
+    assert f"more than {100 * math.e / (1 + math.e):.0f} % of the time" in page
+    assert f"right in {100 - 50 * math.exp(-0.5):.0f} % of the cases" in page
 
 
 # The audits of all peers ------------------------------------------------------------------------

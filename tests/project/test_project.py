@@ -202,6 +202,7 @@ print([float(x) for x in drawn])
     assert results[0] == pytest.approx(results[1], rel=1e-13, abs=1e-13)
 
 
+FLAGS = re.MULTILINE | re.DOTALL
 NOISY = doctest.register_optionflag("NOISY")
 
 
@@ -235,10 +236,57 @@ def test_examples_in_the_pages_run(page: Path) -> None:
     assert failures == 0
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs/index.md"], ids=page_name)
-def test_the_margin_of_the_first_example_is_that_of_an_integer(page: Path) -> None:
+def shell_examples(text: str) -> list[tuple[str, str]]:
+    """Return the commands of a page with their outputs: those in fences of `console`."""
+    examples = []
+    for block in re.findall(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        for example in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            lines = example.splitlines(keepends=True)
+            end = next(i for i, line in enumerate(lines) if not line.endswith("\\\n")) + 1
+            examples.append(("".join(lines[:end]), "".join(lines[end:])))
+    return examples
+
+
+def masked_lines(text: str) -> list[str]:
+    """Return the lines of an output, without numbers, bars and the width of columns."""
+    masked = re.sub(r"\d[\d,.]*(e[-+]?\d+)?|█+", "0", text)
+    return [" ".join(line.split()) for line in masked.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "```console" in page.read_text()], ids=page_name
+)
+def test_commands_in_the_pages_print_what_they_show(page: Path, tmp_path: Path) -> None:
+    """Numbers may differ. A line of three dots stands for the rest of an output.
+
+    A block of Python before a command, which starts without a prompt, is the file that the text
+    before it names.
+    """
+    text = page.read_text()
+    for name, source in re.findall(
+        r"`(\w+\.py)`[^\n]*\n\n```python\n(?!>>>)(.*?)^```$", text, FLAGS
+    ):
+        (tmp_path / name).write_text(source)
+    folder = Path(sys.executable).parent
+    env = {**os.environ, "COLUMNS": "80", "PATH": f"{folder}:{os.environ['PATH']}"}
+    for command, shown in shell_examples(text):
+        run = subprocess.run(
+            ["/bin/sh", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert not run.stderr, run.stderr
+        want, got = masked_lines(shown), masked_lines(run.stdout)
+        if "..." in want:
+            want = want[: want.index("...")]
+            got = got[: len(want)]
+        assert want == got, command
+        assert max(map(len, (command + shown).splitlines())) <= 80, command
+
+
+def test_the_margin_of_the_first_example_is_that_of_an_integer() -> None:
     """An integer moves by more than k if the Laplace noise of scale 1 exceeds k + 1/2."""
     names: dict[str, Any] = {}
+    page = ROOT / "docs/index.md"
     for example in doctest.DocTestParser().get_examples(page.read_text())[:4]:
         exec(example.source, names)  # noqa: S102 - our own page
     assert isinstance(names["published"], int)
