@@ -29,7 +29,7 @@ from dpnoise.statistics.plan import SumAnswer
 from dpnoise.statistics.queries import Count, Sum
 
 ROOT: Final = Path(__file__).parent.parent
-PAGE: Final = ROOT / "docs" / "threat-model.md"
+PAGE: Final = ROOT / "docs" / "timing.md"
 RESULTS: Final = ROOT / "benchmarks" / "results" / "clock"  # One file for each architecture.
 ERROR: Final = 1e-3  # Probability of a false alarm in the whole table.
 LARGEST: Final = sys.float_info.max

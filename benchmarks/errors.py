@@ -1,6 +1,6 @@
 """Compare the errors of published statistics with other libraries at equal epsilon and delta.
 
-`make errors` prints three tables and writes them to docs/publishing.md and docs/persons.md. Every
+`make errors` prints three tables and writes them to docs/accuracy.md and docs/persons.md. Every
 library computes the same statistic of the same clamped values, in its environment
 (`benchmarks.contenders`).
 """
@@ -286,8 +286,8 @@ def main() -> None:
         versions |= {f"{name} {number}": "" for name, number in ask(contender).items()}
     measured = f"Measured on {describe_machine()}, {', '.join(versions)}."
     for page, mark, lines in (
-        ("publishing.md", "errors", table_of_columns()),
-        ("persons.md", "errors", table_of_visits()),
+        ("accuracy.md", "errors", table_of_columns()),
+        ("accuracy.md", "visits", table_of_visits()),
         ("persons.md", "discovered", table_of_stays()),
     ):
         printed_lines = []

@@ -116,7 +116,7 @@ def race() -> None:
     console.print(
         "\nMeasured on this machine, on one thread except for the last line. A release\n"
         "executes the same instructions for every value and noise. Measurements of\n"
-        "timing attacks: docs/threat-model.md#what-a-clock-certifies\n"
+        "timing attacks: docs/timing.md#what-a-clock-certifies\n"
     )
 
 

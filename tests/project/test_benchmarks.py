@@ -199,8 +199,8 @@ def test_the_page_shows_the_times_of_bounding_persons(engine: persons.Engine) ->
 def test_the_pages_show_the_errors_of_every_library() -> None:
     docs = errors.ROOT / "docs"
     for page, titles in (
-        ("publishing.md", errors.COLUMN_TITLES),
-        ("persons.md", errors.VISIT_TITLES),
+        ("accuracy.md", errors.COLUMN_TITLES),
+        ("accuracy.md", errors.VISIT_TITLES),
     ):
         header, _ = errors.header([], titles)
         assert header.removeprefix("|") in (docs / page).read_text()

@@ -297,7 +297,7 @@ def test_the_margin_of_the_first_example_is_that_of_an_integer() -> None:
     "page", ["README.md", "docs/index.md", "docs/limitations.md", "examples/demo.py"]
 )
 def test_pages_about_time_link_to_what_timing_reveals(page: str) -> None:
-    assert "threat-model.md#what-a-clock-certifies" in (ROOT / page).read_text()
+    assert "timing.md#what-a-clock-certifies" in (ROOT / page).read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
@@ -342,8 +342,8 @@ def test_links_to_parts_of_pages_lead_to_a_heading(page: Path) -> None:
 
 
 def test_the_check_of_anchors_finds_them() -> None:
-    assert "what-a-clock-certifies" in anchors(ROOT / "docs/threat-model.md")
-    assert "what-a-clock-tells" not in anchors(ROOT / "docs/threat-model.md")
+    assert "what-a-clock-certifies" in anchors(ROOT / "docs/timing.md")
+    assert "what-a-clock-tells" not in anchors(ROOT / "docs/timing.md")
 
 
 def test_the_changelog_has_each_heading_once_and_whole_lists() -> None:

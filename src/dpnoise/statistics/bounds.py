@@ -1,8 +1,8 @@
 """Declared bounds: of a value, in whole grids, and of the contribution of one person.
 
 The grid and the sensitivities come from these bounds, never from the data. A person is in at most k
-groups, with at most m rows in each and t in all: docs/persons.md has the proofs. If rows have no
-persons, the privacy unit is one row: k = m = 1.
+groups, with at most m rows in each and t in all: docs/statistics-proofs.md has the proofs. If rows
+have no persons, the privacy unit is one row: k = m = 1.
 """
 
 import math
@@ -241,10 +241,11 @@ class ContributionBounds:
         return min(self.rows, self.most_rows)
 
     def _largest(self, change: Callable[[int, int], int]) -> int:
-        """Return the largest sum of changes over all groups; docs/persons.md has the proof.
+        """Return the largest sum of changes over all groups.
 
         The change of a group is convex in the rows of both persons. So the largest sum is where
-        each has full groups, with m rows, and one group with the rest.
+        each has full groups, with m rows, and one group with the rest. The proof is in
+        docs/statistics-proofs.md.
         """
         rows = self._rows_in_group
         full, rest = divmod(self.most_rows, rows)

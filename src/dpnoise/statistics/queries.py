@@ -489,7 +489,7 @@ class Variance(_Moments):
         By Taylor's theorem the error is at most |g.z| + 3.25 (e/T)^2. Here z is the noise, e bounds
         the sum of its three sizes, T is the least possible sum of all three sums, and g the
         gradient at the exact sums. Each part of it differs by at most 6.5 e/T^2 from the gradient
-        at the noisy sums: see docs/publishing.md.
+        at the noisy sums: see docs/statistics-proofs.md.
         """
         size, confidence = errors
         b0, b1, b2 = (float(max(noisy, 0)) for noisy in sums)

@@ -7,7 +7,7 @@ interval to the target q n, so rows that share a value pull the quantile to it. 
 #(x < c) and #(x <= c) by 0 or 1 and q n by q. It therefore moves every score by at most
 max(q, 1-q). The same holds if the ends of the interval are moved inward, by a fixed number of ranks
 or to its middle. The selection is exact permute-and-flip. Its running time depends only on the
-number of candidates. docs/publishing.md has the proofs.
+number of candidates. docs/statistics-proofs.md has the proofs.
 """
 
 import math
