@@ -43,7 +43,7 @@ help:
 	@echo "make paper         the paper, checked statement by statement, in paper/; writes docs/paper.md; needs the peers, which it installs; takes 5 minutes"
 	@echo "make docs          the documentation as a site, in site/; a warning fails; needs Python, make; takes 10 seconds"
 	@echo "make docs-serve    the same at http://localhost:8000, rebuilt as you write, until you stop it; needs Python, make; takes 10 seconds to begin"
-	@echo "make pictures      the pictures of the docs; needs Python, make; takes half a minute"
+	@echo "make pictures      the pictures of the docs, the game and the help of commands; needs Python, make; takes half a minute"
 	@echo "make screenshots   the pictures of pages; needs Chromium; takes half a minute"
 	@echo "make lint          ruff, mypy (strict), the layers of imports, unused code; needs Python, make; takes a minute"
 	@echo "make format        ruff lays out the code, and mends what it can; needs Python, make; takes a second"
@@ -180,6 +180,7 @@ docs-serve: $(VENV)/installed-docs
 pictures: setup
 	$(BIN)/python tools/make_pictures.py
 	$(BIN)/python tools/make_guesses.py
+	$(BIN)/python tools/write_help.py
 
 screenshots: setup
 	$(BIN)/python tools/make_screenshots.py $(REPORT)

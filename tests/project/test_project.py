@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import write_help
 from hypothesis import settings
 from support.package_source import nodes_by_module
 
@@ -179,6 +180,8 @@ print("numba.np.arraymath" in sys.modules, "scipy.linalg" in sys.modules)
 def test_kernels_agree_with_the_compiler_off() -> None:
     """Interpreted, fused operations round twice, so noise may differ in its last bits."""
     code = """
+import write_help
+
 import dpnoise
 from dpnoise.testing import fixed_generator
 print(dpnoise.__file__)
@@ -202,7 +205,7 @@ print([float(x) for x in drawn])
     assert results[0] == pytest.approx(results[1], rel=1e-13, abs=1e-13)
 
 
-FLAGS = re.MULTILINE | re.DOTALL
+NAMED_FILE = r"`(\w+\.(?:py|toml))`[^\n]*\n\n```(?:python|toml)\n(?!>>>)(.*?)^```$"
 NOISY = doctest.register_optionflag("NOISY")
 
 
@@ -247,10 +250,10 @@ def shell_examples(text: str) -> list[tuple[str, str]]:
     return examples
 
 
-def masked_lines(text: str) -> list[str]:
-    """Return the lines of an output, without numbers, bars and the width of columns."""
-    masked = re.sub(r"\d[\d,.]*(e[-+]?\d+)?|█+", "0", text)
-    return [" ".join(line.split()) for line in masked.splitlines()]
+def masked_output(text: str) -> str:
+    """Return an output without numbers, bars, marks, the width of columns and line ends."""
+    masked = re.sub(r"\d[\d,.]*(e[-+]?\d+)?", "0", re.sub(r"[█░]+|(?<=\d) \*", "", text))
+    return " ".join(masked.split())
 
 
 @pytest.mark.parametrize(
@@ -259,13 +262,10 @@ def masked_lines(text: str) -> list[str]:
 def test_commands_in_the_pages_print_what_they_show(page: Path, tmp_path: Path) -> None:
     """Numbers may differ. A line of three dots stands for the rest of an output.
 
-    A block of Python before a command, which starts without a prompt, is the file that the text
-    before it names.
+    A block of Python without a prompt, or of TOML, is the file that the line before it names.
     """
     text = page.read_text()
-    for name, source in re.findall(
-        r"`(\w+\.py)`[^\n]*\n\n```python\n(?!>>>)(.*?)^```$", text, FLAGS
-    ):
+    for name, source in re.findall(NAMED_FILE, text, re.MULTILINE | re.DOTALL):
         (tmp_path / name).write_text(source)
     folder = Path(sys.executable).parent
     env = {**os.environ, "COLUMNS": "80", "PATH": f"{folder}:{os.environ['PATH']}"}
@@ -275,11 +275,10 @@ def test_commands_in_the_pages_print_what_they_show(page: Path, tmp_path: Path) 
             check=False,
         )  # fmt: skip
         assert not run.stderr, run.stderr
-        want, got = masked_lines(shown), masked_lines(run.stdout)
-        if "..." in want:
-            want = want[: want.index("...")]
-            got = got[: len(want)]
-        assert want == got, command
+        want, got = masked_output(shown), masked_output(run.stdout)
+        want, dots, rest = want.partition("...")
+        assert not rest, "the rest of an output is left out, not a part in the middle"
+        assert got.startswith(want) if dots else got == want, command
         assert max(map(len, (command + shown).splitlines())) <= 80, command
 
 
@@ -450,3 +449,13 @@ def test_the_extras_in_the_pages_match_the_code(page: Path) -> None:
 
 def test_no_test_has_a_limit_in_time() -> None:
     assert settings().deadline is None
+
+
+def test_the_page_of_the_command_line_has_the_help_of_every_command() -> None:
+    page = write_help.PAGE.read_text()
+    assert write_help.help_texts() in page, "run `make pictures`"
+    listed = subprocess.run(
+        [sys.executable, "-m", "dpnoise.cli", "--help"], capture_output=True, check=True, text=True
+    ).stdout
+    commands = re.findall(r"^    (\w+) ", listed, re.MULTILINE)
+    assert {command.split()[0] for command in write_help.COMMANDS} == set(commands)
