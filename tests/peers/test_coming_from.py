@@ -83,7 +83,7 @@ def test_with_hardly_any_noise_all_publish_the_same(library: str) -> None:
     """
     costs = defaultdict(list)
     for _, clinic, cost in rows():
-        costs[clinic].append(min(cost, 500.0))
+        costs[clinic].append(min(cost, 300.0))
     published = publish(library, 1e4)
     for clinic, (least, most) in counts().items():
         number, mean = published[clinic]
