@@ -180,8 +180,6 @@ print("numba.np.arraymath" in sys.modules, "scipy.linalg" in sys.modules)
 def test_kernels_agree_with_the_compiler_off() -> None:
     """Interpreted, fused operations round twice, so noise may differ in its last bits."""
     code = """
-import write_help
-
 import dpnoise
 from dpnoise.testing import fixed_generator
 print(dpnoise.__file__)
