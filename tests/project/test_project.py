@@ -287,7 +287,7 @@ def test_the_check_of_anchors_finds_them() -> None:
 
 def test_the_changelog_has_each_heading_once_and_whole_lists() -> None:
     for version in (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1:]:
-        headings = re.findall(r"^### (\w+)$", version, re.MULTILINE)
+        headings = re.findall(r"^### (.+)$", version, re.MULTILINE)
         assert len(headings) == len(set(headings)), headings
         lists = re.split(r"^### .*\n\n", version, flags=re.MULTILINE)[1:]
         assert not any("\n\n-" in items for items in lists)
