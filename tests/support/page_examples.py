@@ -62,9 +62,13 @@ def check_commands(page: Path, folder: Path) -> None:
     """Run the commands of a page, and compare their outputs with those that it shows.
 
     Numbers may differ. A line of three dots stands for the rest of an output. A block of Python
-    without a prompt, or of TOML, is the file that the line before it names.
+    without a prompt, or of TOML, is the file that the line before it names. The commands run in a
+    folder next to `examples`.
     """
-    text = page.read_text()
+    text, root = page.read_text(), Path(__file__).parents[2]
+    (folder / "examples").symlink_to(root / "examples")
+    folder /= "work"
+    folder.mkdir()
     for name, source in re.findall(NAMED_FILE, text, re.MULTILINE | re.DOTALL):
         (folder / name).write_text(source)
     programs = Path(sys.executable).parent
