@@ -443,8 +443,9 @@ def _choose(canaries: Any, is_included: Flags) -> Any:
 
 
 def _check_canaries(canaries: object) -> int:
-    # Text is a sequence too, and a frame has a shape but no rows by number.
-    is_array = hasattr(canaries, "shape") and not hasattr(canaries, "columns")
+    # Text is a sequence too. Frames have a shape, but their rows have no numbers.
+    is_frame = any(hasattr(canaries, name) for name in ("columns", "iloc"))
+    is_array = bool(getattr(canaries, "shape", ())) and not is_frame
     if isinstance(canaries, str | bytes) or not (is_array or isinstance(canaries, Sequence)):
         reject_type("canaries", canaries, "be a list, a range, an array or a tensor")
     return check_integer("len(canaries)", len(canaries), least=1)  # type: ignore[arg-type] # Checked.
