@@ -14,6 +14,7 @@ def public_callables() -> Iterator[tuple[str, Callable[..., object]]]:
     """Yield the public functions and classes, and the methods that draw, release or select."""
     names = [(module, name) for module in (dpnoise, statistics) for name in module.__all__]
     names += [(auditing, "audit_mechanism"), (auditing, "audit_noise")]
+    names += [(auditing, "audit_training"), (auditing, "TrainingReport")]
     for module, name in names:
         value = getattr(module, name)
         if not callable(value) or (inspect.isclass(value) and issubclass(value, Exception)):
@@ -47,6 +48,7 @@ def test_the_main_functions_are_public() -> None:
         "dpnoise.audit",
         "dpnoise.auditing.audit_mechanism",
         "dpnoise.auditing.audit_noise",
+        "dpnoise.auditing.audit_training",
         "dpnoise.statistics.mean",
         "dpnoise.statistics.publish",
     } <= PUBLIC.keys()

@@ -10,16 +10,19 @@ if TYPE_CHECKING:
     from dpnoise.auditing.any_mechanism import audit_mechanism
     from dpnoise.auditing.processes import Observation
     from dpnoise.auditing.report import BrokenError, Finding, Report
+    from dpnoise.auditing.training import TrainingReport, audit_training
 
 __all__ = [
     "BrokenError",
     "Finding",
     "Observation",
     "Report",
+    "TrainingReport",
     "attacks",
     "audit",
     "audit_mechanism",
     "audit_noise",
+    "audit_training",
     "leakage",
     "targets",
 ]
@@ -30,7 +33,12 @@ def __getattr__(name: str) -> object:
     if name in {"attacks", "leakage", "targets"}:
         return import_module(f"dpnoise.auditing.{name}")
     if name in __all__:
-        modules = {"audit_noise": "additive_noise", "audit_mechanism": "any_mechanism"}
+        modules = {
+            "audit_noise": "additive_noise",
+            "audit_mechanism": "any_mechanism",
+            "audit_training": "training",
+            "TrainingReport": "training",
+        }
         return getattr(import_module(f"dpnoise.auditing.{modules.get(name, 'report')}"), name)
     raise AttributeError(f"module 'dpnoise.auditing' has no attribute {name!r}")
 
