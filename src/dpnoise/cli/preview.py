@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dpnoise.cli import terminal
 from dpnoise.core.errors import ArgumentError
@@ -14,6 +14,8 @@ from dpnoise.statistics.requests import Discovery, Request
 from dpnoise.statistics.results import NO_INFORMATION, Release
 from dpnoise.statistics.selections import QuantileSelection
 from dpnoise.statistics.shared_sums import AnyQuery
+
+_COUNTS: Final = {"count", "distinct", "histogram", "persons"}  # Their margins are of the rows.
 
 
 class Tolerance(NamedTuple):
@@ -124,8 +126,7 @@ def _margin_text(query: AnyQuery, rows: int, confidence: float) -> str:
         return NO_INFORMATION  # Around the middle, the margin covers everything.
     if query.name == "groups":
         return query.describe_margins(confidence, 1)
-    counts = query.name in {"count", "persons", "histogram"}
-    share = f"{100 * margin / whole:.3g} % of the {'rows' if counts else 'range'}"
+    share = f"{100 * margin / whole:.3g} % of the {'rows' if query.name in _COUNTS else 'range'}"
     return f"within {format_margin(margin)}, {share}"
 
 
@@ -136,10 +137,7 @@ def _explain_rows(request: Request, rows: int, tolerance: Tolerance | None) -> s
         texts.append(
             f"{request.cost_in_words} is the least that keeps every margin within {tolerance}."
         )
-    if any(
-        query.name not in {"count", "groups", "histogram", "persons"}
-        for _, query in request.prepare()
-    ):
+    if any(query.name not in {*_COUNTS, "groups"} for _, query in request.prepare()):
         texts.append(
             "The range has all numbers that the declared bounds allow. Margins are those of evenly "
             "spread values."
