@@ -37,7 +37,7 @@ from dpnoise.statistics.requests import Question, Request
 from dpnoise.statistics.selections import QuantileSelection
 from dpnoise.statistics.shared_sums import payer_of
 from support.alarms import LONG
-from support.person_worlds import ASKED, check_scores, exact_integers
+from support.person_worlds import ASKED, DISTINCT, check_scores, exact_integers
 
 COLUMNS = ("world", "who", "city", "x")
 PERSONS = 5  # Persons in each world, without the hostile one.
@@ -306,7 +306,8 @@ def requests(
     """Return requests of all statistics, with Laplace and with Gaussian noise.
 
     Nothing is grouped without max_groups. Without max_rows and a bound on all rows, each person has
-    one sum or mean. With a bound on all rows, one question has other bounds.
+    one sum or mean. With a bound on all rows, one question has other bounds. Different cities are
+    counted where nothing is grouped by them.
     """
     by = () if max_groups is None else ("city",)
     requests_of_both = []
@@ -318,10 +319,14 @@ def requests(
         separate = [replace(question, statistics=(name,)) for name in ("count", "mean")]
         if total is not None:
             separate.append(replace(question, max_rows=2, max_total_rows=2))
+        counts_cities = not by and not per_person
+        if counts_cities:
+            separate.append(Question((DISTINCT,), "city"))
         laplace = Request(
             1.0, (question, *separate), {"city": keys} if by else {}, missing="drop", person="who",
             max_groups=max_groups, max_rows=max_rows, neighbours=neighbours, without_id="own",
-            text_columns=text_columns, max_total_rows=total,
+            text_columns=[x for x in text_columns if x != "city" or counts_cities],
+            max_total_rows=total,
             undeclared=bool(by) and not per_person, left_out=0.2,
         )  # fmt: skip
         requests_of_both += [laplace, replace(laplace, mechanism="gaussian", delta=1e-6)]
@@ -363,10 +368,14 @@ def requests_with_expressions(
         request = Request(
             1.0, questions, missing="drop", person="who", max_groups=max_groups,
             max_rows=max_rows, max_total_rows=total, neighbours=neighbours, without_id="own",
-            text_columns=text_columns, derived=DERIVED, undeclared=bool(by) and not per_person,
-            left_out=0.2,
+            text_columns=[x for x in text_columns if x != "city"], derived=DERIVED,
+            undeclared=bool(by) and not per_person, left_out=0.2,
         )  # fmt: skip
         prepared_requests.append(PreparedRequest(request))
+        if not per_person:  # A filter of the first request may read the city as a number.
+            cities = Question((DISTINCT,), "city", by=by, where="x != 1")
+            request = replace(request, publish=[cities], text_columns=text_columns, left_out=None)
+            prepared_requests.append(PreparedRequest(request))
     return prepared_requests
 
 
@@ -489,7 +498,8 @@ def make_base(
     bounds = possible[rng.integers(len(possible))]
     source = read_rows(stack.rows)
     # Not every reader parses dates, truth values, or numbers with leading zeros.
-    for as_text, text_columns in product((False, True), ((), ("who",))):
+    declared_texts = ((), ("who",), ("city",), ("who", "city"))
+    for as_text, text_columns in product((False, True), declared_texts):
         neighbours = "replace" if replaced else "add-remove"
         if with_expressions:
             condition = CITY_CONDITIONS[stack.cities][as_text]
