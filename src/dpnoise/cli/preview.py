@@ -34,7 +34,10 @@ class Tolerance(NamedTuple):
 
 
 def smallest_budget(request: Request, rows: int, tolerance: Tolerance) -> Request:
-    """Return the request with the smallest budget that keeps every margin within a tolerance."""
+    """Return the request with the smallest budget that keeps every margin within a tolerance.
+
+    Groups to discover are shown at this budget if each of their rows is another person.
+    """
     if any(question.error is not None for question in request.publish):
         raise ArgumentError(
             "The request asks for errors, which set its budget: leave out --within."
@@ -50,7 +53,10 @@ def smallest_budget(request: Request, rows: int, tolerance: Tolerance) -> Reques
         except ArgumentError:  # Noise of this scale is out of range.
             return False
         queries = (query for _, query in candidate.prepare())
-        return all(tolerance.allows(query, rows, request.confidence) for query in queries)
+        sizes = (each.shown_size(request.confidence) for each in candidate.discoveries())
+        return all(size <= rows for size in sizes) and all(
+            tolerance.allows(query, rows, request.confidence) for query in queries
+        )
 
     # From 10^-6 to 999, with three digits each.
     budgets = [float(f"{digits}e{power}") for power in range(-8, 1) for digits in range(100, 1000)]
@@ -137,6 +143,8 @@ def _explain_rows(request: Request, rows: int, tolerance: Tolerance | None) -> s
         texts.append(
             f"{request.cost_in_words} is the least that keeps every margin within {tolerance}."
         )
+    if tolerance is not None and request.discovered:
+        texts.append("It shows such a group, if each of its rows is of another person.")
     if any(query.name not in {*_COUNTS, "groups"} for _, query in request.prepare()):
         texts.append(
             "The range has all numbers that the declared bounds allow. Margins are those of evenly "
