@@ -406,6 +406,22 @@ def test_a_preview_finds_the_least_epsilon_for_a_margin(
     assert found == pytest.approx(epsilon, rel=0.01)
 
 
+@pytest.mark.parametrize(("query", "rows"), [("groups", 1_000), ("groups", 50), ("count", 300)])
+def test_a_found_epsilon_shows_discovered_groups_of_this_size(
+    query: str, rows: int, run: Run
+) -> None:
+    """With no number to be close, a budget of 10^-5 was found to be enough for groups."""
+    options = ["--group-by", "city", "--delta", "1e-6", "--query", query, "--within", "5%"]
+    out = run("release", "--check", "--rows", rows, *options)[1]
+    found = float(re.findall(r"epsilon (\S+), delta 1e-06 is the least", out)[0])
+    assert "It shows such a group" in out
+    for epsilon, is_shown in [(found, True), (found * 0.9, query == "count")]:
+        by_city = Question([query], by=["city"])
+        request = Request(epsilon, [by_city], {"city": "discover"}, delta=1e-6)
+        (discovery,) = request.discoveries()
+        assert (discovery.shown_size(0.95) <= rows) == is_shown
+
+
 def test_a_found_epsilon_is_enough_and_a_smaller_one_is_not(run: Run) -> None:
     queries = [part for query in ("std", "median", "sum") for part in ("--query", query)]
     out = run("release", *MEAN, *queries, "--check", "--rows", 5000, "--within", "5%")[1]

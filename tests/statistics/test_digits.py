@@ -61,6 +61,8 @@ def test_numbers_of_any_size_are_shown() -> None:
 
 def test_intervals_of_any_size_are_shown() -> None:
     assert format_interval(3.0, 3.0, 3.0) == ("3", "3", "3")
+    assert format_interval(20.0, 20.0, 20.0) == ("20", "20", "20")
+    assert format_interval(-2e6, -2e6, -2e6) == ("-2,000,000", "-2,000,000", "-2,000,000")
     number, low, high = format_interval(0.0, -1e300, 1e300)
     assert (number, low) == ("0", f"-{high}")
     assert Fraction(1e300) <= read(high) <= Fraction(1.000000002e300)

@@ -20,7 +20,17 @@ import pytest
 from hypothesis import strategies as st
 
 from dpnoise.statistics.engines import tally
-from dpnoise.statistics.plan import Ask, Cells, Combinations, Edges, Grouping, Plan, Rows, Sums
+from dpnoise.statistics.plan import (
+    Ask,
+    Cells,
+    Combinations,
+    Distinct,
+    Edges,
+    Grouping,
+    Plan,
+    Rows,
+    Sums,
+)
 from support.tally_reference import assert_same, label
 from support.tally_reference import tally as reference_tally
 
@@ -105,6 +115,7 @@ KEYS: dict[str, list[Any]] = {
     "gbool": [True, False],
     "gdate": DATES,
 }
+DECLARED_TEXT = ("text", "dict")
 floats32 = st.floats(width=32)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "f64": st.sampled_from(FLOATS) | st.floats(),
@@ -176,7 +187,9 @@ def plans(draw: st.DrawFn, columns: list[str]) -> Plan:
         by.append(Grouping(name, tuple(keys), undeclared=draw(st.booleans())))
     if names[2:]:
         by.insert(draw(st.integers(0, 2)), draw(combinations(tuple(names[2:]))))
-    return Plan((*drawn_asks, Rows()), tuple(by), missing="drop")
+    labelled = [name for name in keyed if name != "gfloat"]  # Its fractions are refused.
+    different = draw(st.lists(st.sampled_from(labelled).map(Distinct), max_size=1))
+    return Plan((*different, *drawn_asks, Rows()), tuple(by), missing="drop", text=DECLARED_TEXT)
 
 
 @st.composite
@@ -241,6 +254,7 @@ def check_every_hostile_value(engine: Engine) -> None:
         Plan((*wide, *binned), (together, by[0]), missing="drop"),
         Plan((*sums, *wide, *fine, Rows()), by, missing="drop"),
         *(Plan((sums[0], Rows()), (grouping,), missing="drop") for grouping in others),
+        Plan(tuple(map(Distinct, names)), by[:1], missing="drop", text=DECLARED_TEXT),
         Plan((*sums, *binned, Rows()), missing="drop"),
     ):
         assert_same(tally(frame, plan), reference_tally(columns, plan))

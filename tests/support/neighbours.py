@@ -31,13 +31,14 @@ from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import Files, count_persons_by_group, tally
 from dpnoise.statistics.group_discovery import FROM_DISCOVERY
 from dpnoise.statistics.left_out import TableCount
-from dpnoise.statistics.plan import Grouping, Plan, Tally, Unit
+from dpnoise.statistics.marginals import Marginal
+from dpnoise.statistics.plan import Grouping, Plan, SumAnswer, Tally, Unit
 from dpnoise.statistics.queries import Query
 from dpnoise.statistics.requests import Question, Request
 from dpnoise.statistics.selections import QuantileSelection
 from dpnoise.statistics.shared_sums import payer_of
 from support.alarms import LONG
-from support.person_worlds import ASKED, check_scores, exact_integers
+from support.person_worlds import ASKED, DISTINCT, check_scores, exact_integers
 
 COLUMNS = ("world", "who", "city", "x")
 PERSONS = 5  # Persons in each world, without the hostile one.
@@ -288,10 +289,16 @@ def declared_keys(kind: str, *, as_text: bool = False) -> tuple[Any, ...]:
 class PreparedRequest:
     """The plans and the queries of a request; preparing them takes long."""
 
-    def __init__(self, request: Request) -> None:
-        self.plans = request.plans()
+    def __init__(self, request: Request, plans: Mapping[Any, Plan] | None = None) -> None:
+        """`plans` are those of another request, which ask for more."""
+        self.plans = request.plans() if plans is None else plans
         self.queries = [*request.prepare(), *request.hidden_counts().items()]
         self.table_key = request.table_key
+        self.marginals = {
+            (question, query.name): request.marginal(question, query.name)
+            for question, query in self.queries
+            if request.is_adjusted(question, query.name)
+        }
 
 
 @cache
@@ -306,10 +313,11 @@ def requests(
     """Return requests of all statistics, with Laplace and with Gaussian noise.
 
     Nothing is grouped without max_groups. Without max_rows and a bound on all rows, each person has
-    one sum or mean. With a bound on all rows, one question has other bounds.
+    one sum or mean. With a bound on all rows, one question has other bounds. Different cities are
+    counted where nothing is grouped by them.
     """
     by = () if max_groups is None else ("city",)
-    requests_of_both = []
+    prepared: list[PreparedRequest] = []
     for per_person in ("sum", "mean") if max_rows is total is None else (None,):
         question = Question(
             tuple(ASKED.values()), "x", LOWER, UPPER, 0.25, (-2.0, 0.0, 3.0), by, per_person
@@ -318,14 +326,38 @@ def requests(
         separate = [replace(question, statistics=(name,)) for name in ("count", "mean")]
         if total is not None:
             separate.append(replace(question, max_rows=2, max_total_rows=2))
+        counts_cities = not by and not per_person
+        if counts_cities:
+            separate.append(Question((DISTINCT,), "city"))
         laplace = Request(
             1.0, (question, *separate), {"city": keys} if by else {}, missing="drop", person="who",
             max_groups=max_groups, max_rows=max_rows, neighbours=neighbours, without_id="own",
-            text_columns=text_columns, max_total_rows=total,
+            text_columns=[x for x in text_columns if x != "city" or counts_cities],
+            max_total_rows=total,
             undeclared=bool(by) and not per_person, left_out=0.2,
         )  # fmt: skip
-        requests_of_both += [laplace, replace(laplace, mechanism="gaussian", delta=1e-6)]
-    return [PreparedRequest(request) for request in requests_of_both]
+        pair = (laplace, replace(laplace, mechanism="gaussian", delta=1e-6))
+        prepared += [PreparedRequest(request) for request in pair]
+        if by and not per_person:
+            prepared.append(PreparedRequest(_hierarchical(laplace, keys), prepared[-2].plans))
+    return prepared
+
+
+def _hierarchical(request: Request, keys: tuple[Any, ...]) -> Request:
+    """Return a request of counts and sums that add up, by city, by county and of all rows."""
+    question = Question(("count", "sum"), "x", LOWER, UPPER, 0.25)
+    questions = [replace(question, by=by) for by in ((), ("county",), ("city",))]
+    hierarchy = {"city": {"county": {"first": keys[:1], "others": keys[1:]}}}
+    changes: dict[str, Any] = {"publish": questions, "hierarchy": hierarchy, "consistent": True}
+    return replace(request, **changes, undeclared=False, left_out=None)
+
+
+def _sums_of_worlds(marginal: Marginal, answer: Any) -> Any:
+    """Return the sums of a table for each world, from the answers for its cells."""
+    if isinstance(answer, SumAnswer):
+        totals = _sums_of_worlds(marginal, answer.total)
+        return SumAnswer(_sums_of_worlds(marginal, answer.count), totals)
+    return np.stack([marginal.add_up(of_world) for of_world in answer])
 
 
 # Conditions on cities of each kind, as parsed values and as text.
@@ -363,10 +395,14 @@ def requests_with_expressions(
         request = Request(
             1.0, questions, missing="drop", person="who", max_groups=max_groups,
             max_rows=max_rows, max_total_rows=total, neighbours=neighbours, without_id="own",
-            text_columns=text_columns, derived=DERIVED, undeclared=bool(by) and not per_person,
-            left_out=0.2,
+            text_columns=[x for x in text_columns if x != "city"], derived=DERIVED,
+            undeclared=bool(by) and not per_person, left_out=0.2,
         )  # fmt: skip
         prepared_requests.append(PreparedRequest(request))
+        if not per_person:  # A filter of the first request may read the city as a number.
+            cities = Question((DISTINCT,), "city", by=by, where="x != 1")
+            request = replace(request, publish=[cities], text_columns=text_columns, left_out=None)
+            prepared_requests.append(PreparedRequest(request))
     return prepared_requests
 
 
@@ -433,6 +469,8 @@ def check_neighbours(
             pair = (
                 of_world[grouping_key].answers[index] for of_world in (answers, neighbour_answers)
             )
+            if (marginal := request.marginals.get((question, query.name))) is not None:
+                pair = (_sums_of_worlds(marginal, answer) for answer in pair)
             # Statistics that share noisy sums have the noise of one query.
             largest = max(largest, check_worlds(payer_of(query), *pair))
     return largest
@@ -489,7 +527,8 @@ def make_base(
     bounds = possible[rng.integers(len(possible))]
     source = read_rows(stack.rows)
     # Not every reader parses dates, truth values, or numbers with leading zeros.
-    for as_text, text_columns in product((False, True), ((), ("who",))):
+    declared_texts = ((), ("who",), ("city",), ("who", "city"))
+    for as_text, text_columns in product((False, True), declared_texts):
         neighbours = "replace" if replaced else "add-remove"
         if with_expressions:
             condition = CITY_CONDITIONS[stack.cities][as_text]

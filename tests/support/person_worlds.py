@@ -41,7 +41,9 @@ ASKED = {
     "quantiles:Q,Q": "quantiles:0.25,0.75",
     "histogram": "histogram",
 }
-assert ASKED.keys() == set(QUERIES), "a statistic is not tested"
+# The column of this statistic need not hold numbers, so it has a separate question.
+DISTINCT = "distinct"
+assert {*ASKED, DISTINCT} == set(QUERIES), "a statistic is not tested"
 
 Row = tuple[Any, Any, Any]  # The person's id, the group, the value.
 
@@ -81,7 +83,7 @@ def requests(
         # The question shares the noisy sums of a variance, which contain these two.
         questions = [question, *(replace(question, statistics=(x,)) for x in ("count", "mean"))]
         if not per_person:
-            questions.append(Question(("count",), by=by))
+            questions += [Question(("count",), by=by), Question((DISTINCT,), "code", by=by)]
         if total is not None:
             questions.append(replace(question, statistics=("sum", "median"), max_total_rows=1))
             questions.append(replace(question, statistics=("mean",), max_rows=2, max_total_rows=7))
@@ -90,6 +92,7 @@ def requests(
             missing="drop", person="who", max_groups=max_groups, max_rows=max_rows,
             neighbours=neighbours, without_id="own", max_total_rows=total,
             undeclared=bool(by) and not per_person, left_out=0.2,
+            text_columns=() if per_person else ("code",),
         )  # fmt: skip
         pairs += [laplace, replace(laplace, mechanism="gaussian", delta=1e-6)]
     return pairs
@@ -120,6 +123,7 @@ def table(rows: Sequence[Row], ids: Ids) -> pa.Table:
             "who": pa.array(who, ids.kind),
             "city": pa.array(city, pa.string()),
             "x": pa.array(x, pa.float64()),
+            "code": pa.array([None if value is None else str(value) for value in x], pa.string()),
         }
     )
 

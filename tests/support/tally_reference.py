@@ -11,6 +11,7 @@ import numpy as np
 from dpnoise.statistics.plan import (
     Cells,
     Combinations,
+    Distinct,
     Edges,
     Grouping,
     Plan,
@@ -51,6 +52,8 @@ def answer(ask: Any, rows: list[int], columns: Columns) -> Any:
         return len(rows)
     values = [columns[ask.column][row] for row in rows]
     values = [value for value in values if not is_missing(value)]
+    if isinstance(ask, Distinct):
+        return len({value for value in values if value != ""})
     if isinstance(ask, Edges):
         cells = [cell_of(value, ask.edges) for value in values]
         return [cells.count(index) for index in range(len(ask.edges) - 1)]
@@ -84,7 +87,7 @@ def tally(columns: Columns, plan: Plan) -> Tally:
             ]
             answers.append(SumAnswer(parts[0], parts[1], parts[2] if ask.squares else None))
         else:
-            cells = () if isinstance(ask, Rows) else (len(answers_by_group[0]),)
+            cells = () if isinstance(ask, Rows | Distinct) else (len(answers_by_group[0]),)
             answers.append(np.array(answers_by_group, dtype=np.int64).reshape((*shape, *cells)))
     return Tally(tuple(answers))
 

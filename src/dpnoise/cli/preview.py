@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dpnoise.cli import terminal
 from dpnoise.core.errors import ArgumentError
@@ -14,6 +14,8 @@ from dpnoise.statistics.requests import Discovery, Request
 from dpnoise.statistics.results import NO_INFORMATION, Release
 from dpnoise.statistics.selections import QuantileSelection
 from dpnoise.statistics.shared_sums import AnyQuery
+
+_COUNTS: Final = {"count", "distinct", "histogram", "persons"}  # Their margins are of the rows.
 
 
 class Tolerance(NamedTuple):
@@ -32,7 +34,10 @@ class Tolerance(NamedTuple):
 
 
 def smallest_budget(request: Request, rows: int, tolerance: Tolerance) -> Request:
-    """Return the request with the smallest budget that keeps every margin within a tolerance."""
+    """Return the request with the smallest budget that keeps every margin within a tolerance.
+
+    Groups to discover are shown at this budget if each of their rows is another person.
+    """
     if any(question.error is not None for question in request.publish):
         raise ArgumentError(
             "The request asks for errors, which set its budget: leave out --within."
@@ -48,7 +53,10 @@ def smallest_budget(request: Request, rows: int, tolerance: Tolerance) -> Reques
         except ArgumentError:  # Noise of this scale is out of range.
             return False
         queries = (query for _, query in candidate.prepare())
-        return all(tolerance.allows(query, rows, request.confidence) for query in queries)
+        sizes = (each.shown_size(request.confidence) for each in candidate.discoveries())
+        return all(size <= rows for size in sizes) and all(
+            tolerance.allows(query, rows, request.confidence) for query in queries
+        )
 
     # From 10^-6 to 999, with three digits each.
     budgets = [float(f"{digits}e{power}") for power in range(-8, 1) for digits in range(100, 1000)]
@@ -124,8 +132,7 @@ def _margin_text(query: AnyQuery, rows: int, confidence: float) -> str:
         return NO_INFORMATION  # Around the middle, the margin covers everything.
     if query.name == "groups":
         return query.describe_margins(confidence, 1)
-    counts = query.name in {"count", "persons", "histogram"}
-    share = f"{100 * margin / whole:.3g} % of the {'rows' if counts else 'range'}"
+    share = f"{100 * margin / whole:.3g} % of the {'rows' if query.name in _COUNTS else 'range'}"
     return f"within {format_margin(margin)}, {share}"
 
 
@@ -136,10 +143,9 @@ def _explain_rows(request: Request, rows: int, tolerance: Tolerance | None) -> s
         texts.append(
             f"{request.cost_in_words} is the least that keeps every margin within {tolerance}."
         )
-    if any(
-        query.name not in {"count", "groups", "histogram", "persons"}
-        for _, query in request.prepare()
-    ):
+    if tolerance is not None and request.discovered:
+        texts.append("It shows such a group, if each of its rows is of another person.")
+    if any(query.name not in {*_COUNTS, "groups"} for _, query in request.prepare()):
         texts.append(
             "The range has all numbers that the declared bounds allow. Margins are those of evenly "
             "spread values."

@@ -148,13 +148,13 @@ _CHECK: Final = (
 )
 # The statistics.
 _QUESTION: Final = (
-    Option("--column", None, "the column of numbers"),
+    Option("--column", None, "the column of numbers; for distinct also of text"),
     Option(
         "--query",
         {"action": "append", "metavar": "QUERY"},
-        "count, sum, mean, variance, std, median, quantile:0.9, quantiles:0.1,0.9 or histogram; "
-        "repeat it for several, which split epsilon evenly; groups for those that are discovered, "
-        "without numbers (count)",
+        "count, persons, sum, mean, variance, std, median, quantile:0.9, quantiles:0.1,0.9 or "
+        "histogram; repeat it for several, which split epsilon evenly; distinct for the number of "
+        "different values; groups for those that are discovered, without numbers (count)",
     ),
     Option("--lower", float, "declared lower bound of a value"),
     Option("--upper", float, "declared upper bound of a value"),

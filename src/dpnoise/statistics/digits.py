@@ -249,6 +249,8 @@ def _round_outward(end: float, width: float, rounding: str) -> str:
     decimals = _decimals(width)
     if decimals is None or not -_MOST_DIGITS < decimals < _MOST_DIGITS:
         short = Context(prec=_DIGITS_WITHOUT_MARGIN, rounding=rounding).create_decimal(Decimal(end))
+        if short.adjusted() < _DIGITS_WITHOUT_MARGIN and short == short.to_integral_value():
+            return f"{int(short):,}"
         return f"{short.normalize():,.{_DIGITS_WITHOUT_MARGIN}g}"
     decimals = max(0, decimals)
     with localcontext(prec=_DECIMAL_DIGITS):

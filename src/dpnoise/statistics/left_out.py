@@ -21,6 +21,7 @@ from dpnoise.statistics.digits import format_number
 from dpnoise.statistics.plan import Edges, PersonValue, Rows
 from dpnoise.statistics.queries import Count
 from dpnoise.statistics.questions import (
+    DISTINCT,
     GROUPS,
     MOST_ROWS,
     PERSON_LIMITS,
@@ -138,7 +139,7 @@ def coverage_of(
     tables: dict[tuple[Any, ...], list[tuple[Question, str]]] = {}
     for question in request.publish:
         for statistic in question.statistic_names:
-            if statistic not in {GROUPS, PERSONS}:
+            if statistic not in {GROUPS, PERSONS, DISTINCT}:
                 columns = request.table_columns(question, statistic)
                 limits = request.limits_of(question)
                 key = (columns, question.where, limits, question.per_person)

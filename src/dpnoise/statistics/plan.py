@@ -55,7 +55,14 @@ class Rows:
     """Ask for the number of rows."""
 
 
-Ask = Sums | Cells | Edges | Rows
+@dataclass(frozen=True)
+class Distinct:
+    """Ask for the number of different values in a column: text to the letter, or whole numbers."""
+
+    column: str
+
+
+Ask = Sums | Cells | Edges | Rows | Distinct
 
 
 @dataclass(frozen=True)
@@ -148,15 +155,21 @@ class Plan:
     unit: Unit | None = None  # The privacy unit; None for one row.
     where: Condition | None = None  # Only rows that match count; None for all rows.
     derived: tuple[tuple[str, ValueNode], ...] = ()  # Columns that are computed from each row.
+    text: tuple[str, ...] = ()  # The columns of a frame that are declared to be text.
 
     @property
     def value_asks(self) -> list[Sums | Cells | Edges]:
-        """The asks about a column of values."""
-        return [ask for ask in self.asks if not isinstance(ask, Rows)]
+        """The asks about a column of numbers."""
+        return [ask for ask in self.asks if isinstance(ask, Sums | Cells | Edges)]
+
+    @property
+    def distinct_asks(self) -> list[Distinct]:
+        """The asks for different values. With a privacy unit, such an ask is the only one."""
+        return [ask for ask in self.asks if isinstance(ask, Distinct)]
 
     @property
     def value_columns(self) -> list[str]:
-        """The columns of values, each once."""
+        """The columns of numbers, each once."""
         return list(dict.fromkeys(ask.column for ask in self.value_asks))
 
     @property
@@ -181,11 +194,12 @@ class Plan:
 
     @property
     def columns(self) -> list[str]:
-        """All columns of the data, each once: sources, groups and person ids."""
+        """All columns of the data, each once."""
         derived = dict(self.derived)
         grouped = [name for name in self.grouped if name not in derived]
         ids = () if self.unit is None else self.unit.columns
         names = [column.name for column in self.sources]
+        names += [ask.column for ask in self.distinct_asks]
         return list(dict.fromkeys([*names, *grouped, *ids]))
 
 

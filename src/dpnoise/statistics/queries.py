@@ -22,7 +22,7 @@ from dpnoise.release.calibration import EXTREME
 from dpnoise.statistics.bounds import ONE_ROW, Bounds, ContributionBounds, RowChange
 from dpnoise.statistics.composition import Loss
 from dpnoise.statistics.digits import format_margin
-from dpnoise.statistics.plan import Edges, Rows, SumAnswer, Sums
+from dpnoise.statistics.plan import Distinct, Edges, Rows, SumAnswer, Sums
 from dpnoise.statistics.results import LossMixin, Release, WholeNoise, as_loss, single_confidence
 from dpnoise.statistics.selections import QuantileSelection
 
@@ -120,7 +120,7 @@ class Count(AdditiveStatistic):
         self.noise = WholeNoise.of(self.losses[0], contribution, change, counts=True, lower=lower)
 
     @property
-    def ask(self) -> Rows | Edges:
+    def ask(self) -> Rows | Edges | Distinct:
         """A tally of all rows, or of all values."""
         return Rows() if self.column is None else Edges(self.column, (-math.inf, math.inf))
 
@@ -133,6 +133,18 @@ class PersonCount(Count):
     """The number of persons: each counts once in a group, with any number of rows."""
 
     name = "persons"
+
+
+class DistinctCount(Count):
+    """The number of different values. One value more or less changes it by at most one."""
+
+    name = "distinct"
+
+    @property
+    def ask(self) -> Distinct:
+        """A tally of the different values."""
+        assert self.column is not None  # noqa: S101 - `Question` checks it
+        return Distinct(self.column)
 
 
 def _check_edges(edges: object) -> Floats:

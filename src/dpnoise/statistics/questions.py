@@ -28,6 +28,7 @@ from dpnoise.statistics.plan import Key, PersonValue
 from dpnoise.statistics.queries import (
     Count,
     Deviation,
+    DistinctCount,
     Histogram,
     Mean,
     PersonCount,
@@ -38,7 +39,7 @@ from dpnoise.statistics.queries import (
 from dpnoise.statistics.selections import QuantileSelection, check_places
 
 QUERIES: Final = (
-    *("count", "persons", "sum", "mean", "variance", "std", "median"),
+    *("count", "persons", "distinct", "sum", "mean", "variance", "std", "median"),
     *("quantile:Q", "quantiles:Q,Q", "histogram"),
 )
 # What people call these statistics in other libraries.
@@ -46,11 +47,12 @@ _SYNONYMS: Final = {
     **dict.fromkeys(("avg", "average"), "mean"),
     **dict.fromkeys(("stdev", "stddev", "sd"), "std"),
     **dict.fromkeys(("n", "len", "size", "rows"), "count"),
-    **dict.fromkeys(("people", "n_persons", "nunique", "n_unique", "count_distinct"), "persons"),
+    **dict.fromkeys(("people", "n_persons"), "persons"),
+    **dict.fromkeys(("nunique", "n_unique", "count_distinct", "unique"), "distinct"),
     "var": "variance",
     "total": "sum",
     "hist": "histogram",
-    **dict.fromkeys(("keys", "partitions", "distinct"), "groups"),
+    **dict.fromkeys(("keys", "partitions"), "groups"),
     **dict.fromkeys(("percentile", "quantile"), "quantile:0.9"),
     **dict.fromkeys(("percentiles", "quantiles"), "quantiles:0.25,0.75"),
 }
@@ -59,12 +61,9 @@ _ANY_LOSS: Final = Loss(PURE, 1.0)  # For checking the arguments of a question.
 _BOUNDED: Final = {kind.name: kind for kind in (Sum, Mean, Variance, Deviation)}
 SELECTED: Final = ("median", "quantile", "quantiles")  # Selected from candidates, without noise.
 PERSONS: Final = PersonCount.name
-_KNOWN_ERROR: Final = (
-    "count",
-    PERSONS,
-    "sum",
-    "histogram",
-)  # Their error does not depend on the data.
+DISTINCT: Final = DistinctCount.name
+# Their error does not depend on the data.
+_KNOWN_ERROR: Final = ("count", PERSONS, DISTINCT, "sum", "histogram")
 MOST_ROWS: Final = 2**31 - 1  # The most rows of one person.
 MOST_GROUPS: Final = 2**16  # The most groups of one person.
 # The bounds on what one person contributes, of a request or of one of its questions.
@@ -89,6 +88,7 @@ class PlanKey(NamedTuple):
     where: str | None
     limits: tuple[int | None, ...]  # As in `PERSON_LIMITS`.
     undeclared: str | None = None  # Only rows in no declared group of this column.
+    distinct: str | None = None  # The column whose different values are counted.
 
 
 @explain_construction
@@ -154,9 +154,11 @@ class Question:
         A list of "count", "persons", "sum", "mean", "variance", "std", "median", "histogram",
         `Quantile(0.9)` and `Quantiles([0.25, 0.75])`. The last two become texts, as in TOML:
         "quantile:0.9" and "quantiles:0.25,0.75". "persons" counts each person once in a group. Or
-        only "groups", which publishes the discovered groups without numbers.
+        only one of these: "distinct", which counts the different values of a column, and "groups",
+        which publishes the discovered groups without numbers.
     column
-        The column of numbers. A count without a column counts rows.
+        The column of numbers. A count without a column counts rows. For "distinct" it may hold
+        text, whole numbers, dates or booleans.
     lower, upper
         The bounds of one value. Values outside are clamped to them. Choose them without looking at
         the data. Counts and histograms need none.
@@ -239,6 +241,11 @@ class Question:
                     by=["city"],
                 )
             return
+        if DISTINCT in self.statistic_names and (len(self.statistics) > 1 or self.per_person):
+            raise ArgumentError(
+                '"distinct" counts the different values of a column, which need not be numbers: '
+                "ask for it in a separate question, without per_person."
+            )
         for statistic in self.statistic_names:  # Raises if an argument is wrong or missing.
             self.query(statistic, _ANY_LOSS)
 
@@ -260,6 +267,11 @@ class Question:
     def undeclared(self) -> str | None:
         """The column in whose declared groups no row is that counts; None for any rows."""
         return None
+
+    @property
+    def distinct(self) -> str | None:
+        """The column whose different values are counted; None for other statistics."""
+        return self.column if DISTINCT in self.statistic_names else None
 
     @property
     def table(self) -> tuple[str, ...] | None:
@@ -360,6 +372,8 @@ class Question:
             return PersonCount(None, loss, clamp=clamp, contribution=contribution)
         if self.column is None:
             raise ArgumentError(f"A {name} needs a column: say which.")
+        if name == DISTINCT:
+            return DistinctCount(self.column, loss, clamp=clamp, contribution=contribution)
         if name == "histogram":
             if self.edges is None:
                 raise ArgumentError(

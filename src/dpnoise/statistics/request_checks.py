@@ -16,6 +16,7 @@ from dpnoise.statistics.bounds import NEIGHBOURS
 from dpnoise.statistics.engines import checking
 from dpnoise.statistics.expressions import (
     NUMBER,
+    TEXT,
     SourceColumn,
     ValueNode,
     check_kinds,
@@ -88,8 +89,14 @@ def _check_groups(request: RequestFields) -> None:
                 f"The groups of {column!r} must be declared: "
                 f'groups={{"{column}": ["cork", "dublin"]}}.'
             )
-    for column in request.discovered:
+    for column in request.distinct_columns():
         if column in request.columns():
+            raise ArgumentError(
+                f"The different values of {column!r} cannot be counted where it is also a column "
+                "of numbers. Ask for one of them in another request."
+            )
+    for column in request.discovered:
+        if column in {*request.columns(), *request.distinct_columns()}:
             raise ArgumentError(
                 f"The groups of {column!r} cannot be discovered where its values are published "
                 "too. Declare them, or publish another column."
@@ -204,14 +211,16 @@ def _check_expressions(request: RequestFields) -> None:
         used.append(
             group_column(name, [""] if name in request.discovered else request.groups[name])
         )
+    for name in names.intersection(request.distinct_columns()):
+        used.append(SourceColumn(name, TEXT))
     check_kinds(used)
 
 
 def _check_derived_column(request: RequestFields, name: str, value: ValueNode) -> None:
-    if name in {*(request.person or ()), *request.discovered}:
+    if name in {*(request.person or ()), *request.discovered, *request.distinct_columns()}:
         raise ArgumentError(
-            f"Column {name!r} is derived. It cannot identify a person, and its groups must be "
-            "declared."
+            f"Column {name!r} is derived. It cannot identify a person, its groups must be "
+            "declared, and its different values are not counted."
         )
     if name in request.columns() and kind_of(value) != NUMBER:
         raise ArgumentError(f"Column {name!r} is derived text. Group by it, or count rows.")
@@ -229,10 +238,10 @@ def _check_text_columns(request: RequestFields) -> None:
         reject("text_columns", columns, "be a list of names")
     object.__setattr__(request, "text_columns", tuple(columns))
     for name in columns:
-        if name not in {*(request.person or ()), *request.discovered}:
+        if name not in {*(request.person or ()), *request.discovered, *request.distinct_columns()}:
             raise ArgumentError(
                 f"Nothing uses text_columns={name!r}: it must be a column of person, or one "
-                "whose groups are discovered."
+                "whose groups are discovered or whose different values are counted."
             )
 
 
@@ -242,6 +251,7 @@ def _check_texts(request: RequestFields) -> None:
         if not isinstance(getattr(request, name), str | None):
             reject_type(name, getattr(request, name), "be text")
     labels, known = request.labels, {"rows", PERSONS, *request.columns(), *request.grouped}
+    known.update(request.distinct_columns())
     if not isinstance(labels, Mapping) or not _are_names([*labels, *labels.values()]):
         reject_type("labels", labels, 'map columns to texts, such as {"rows": "stays"}')
     for name in labels:
@@ -279,7 +289,8 @@ def _check_person(request: RequestFields) -> None:
     if not _are_names(columns):
         reject("person", columns, "be a name or a list of names")
     object.__setattr__(request, "person", tuple(columns))
-    checking.check_persons(tuple(columns), request.grouped, request.columns())
+    published = [*request.columns(), *request.distinct_columns()]
+    checking.check_persons(tuple(columns), request.grouped, published)
     check_person_limits(request)
     for name in PERSON_LIMITS[1:]:
         if getattr(request, name) is not None and not any(map(counts_rows, request.questions)):

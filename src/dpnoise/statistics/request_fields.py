@@ -222,8 +222,12 @@ class RequestFields:
 
     def columns(self) -> list[str]:
         """Return the columns of numbers, each once."""
-        columns = (question.column for question in self.publish)
+        columns = (each.column for each in self.publish if each.distinct is None)
         return list(dict.fromkeys(column for column in columns if column is not None))
+
+    def distinct_columns(self) -> list[str]:
+        """Return the columns whose different values are counted, each once."""
+        return list(dict.fromkeys(each.distinct for each in self.publish if each.distinct))
 
     def to_dict(self) -> Data:
         """Return the request as plain data, for JSON."""

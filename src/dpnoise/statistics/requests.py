@@ -136,8 +136,8 @@ class Request(RequestFields):
         The noise: "laplace", "gaussian", or "best" for the one with smaller margins, or with which
         smaller groups are discovered. None is "best" with a delta, and "laplace" without one.
     text_columns
-        The columns of ids, and of groups to discover, that are text in a frame. In text, 7, 07 and
-        7.0 are different. Files need no such declaration.
+        The columns of ids, of groups to discover, and of different values to count, that are text
+        in a frame. In text, 7, 07 and 7.0 are different. Files need no such declaration.
     derived
         Columns that are computed from each row, for questions to publish, group by and filter by.
         The expression of each is a text: "month(admitted)", "drug_cost + stay_cost",
@@ -515,7 +515,8 @@ class Request(RequestFields):
             unit = self._unit(bounds, question.person_value)
             where = self.conditions[question.where]
             derived = tuple(self.derived_values.items())
-            plans[key] = Plan(tuple(asks), by, self.missing, unit, where, derived)
+            text = tuple(self.text_columns)
+            plans[key] = Plan(tuple(asks), by, self.missing, unit, where, derived, text)
         return plans
 
     def _groupings(
@@ -530,7 +531,8 @@ class Request(RequestFields):
         """Return the key of the plan that answers a query, for the whole table that it is from."""
         columns = self.table_columns(question, query.name)
         limits = self.limits_of(question)
-        return PlanKey(columns, question.person_value, question.where, limits, question.undeclared)
+        others = question.undeclared, question.distinct
+        return PlanKey(columns, question.person_value, question.where, limits, *others)
 
     def checks(self) -> tuple[Plan, ...]:
         """Return plans that detect errors in columns and values before groups are discovered.
@@ -544,11 +546,12 @@ class Request(RequestFields):
             by = self._groupings(declared, question.undeclared, self.groups)
             column = getattr(query.ask, "column", None)
             asks.setdefault((self.conditions[question.where], by), {})[column] = query.ask
-        derived = tuple(self.derived_values.items())
+        derived, text = tuple(self.derived_values.items()), tuple(self.text_columns)
         unit = self._unit(ContributionBounds(), None)
         plans: list[Plan] = []
         for (where, by), by_column in asks.items():
-            plans.append(Plan(tuple(by_column.values()), by, self.missing, None, where, derived))
+            about_columns = tuple(by_column.values())
+            plans.append(Plan(about_columns, by, self.missing, None, where, derived, text))
             if unit is not None:  # Finds wrong ids.
                 plans.append(Plan((Rows(),), by, self.missing, unit, where, derived))
         return tuple(plans)

@@ -22,6 +22,7 @@ from support.alarms import LONG, check_limit
 from support.engine_list import duckdb_frame
 from support.person_worlds import (
     ASKED,
+    DISTINCT,
     GROUPS,
     IDS,
     WHALE,
@@ -57,7 +58,7 @@ CITIES = Grouping("city", GROUPS)
 
 
 def test_every_statistic_is_tested() -> None:
-    assert ASKED.keys() == set(QUERIES)
+    assert {*ASKED, DISTINCT} == set(QUERIES)
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
@@ -131,6 +132,8 @@ def test_counts_sums_and_means_reach_their_sensitivity(neighbours: str) -> None:
         tables = [table(world, ids) for world in (rows, *others)]
         tallies = {key: [tally(world, plan) for world in tables] for key, plan in plans.items()}
         for question, query in request.prepare():
+            if query.name == DISTINCT:
+                continue  # These rows have equal values: `test_distinct_values` has others.
             if isinstance(query, Count | Sum | Mean) and payer_of(query) is query:
                 key = request.table_key(question, query)
                 index = plans[key].asks.index(query.ask)

@@ -47,6 +47,8 @@ def check_plan(plan: Plan) -> None:
         raise ArgumentError("A column must not be grouped by twice.")
     check_kinds(plan.sources)
     if plan.unit is not None:
+        if plan.distinct_asks and len(plan.asks) > 1:
+            raise ArgumentError("Different values of persons must be the only question of a plan.")
         check_unit(plan.unit, columns, plan.value_columns)
         used = [column.name for column in plan.sources]
         check_persons(plan.unit.columns, columns, plan.value_columns, used)

@@ -97,11 +97,7 @@ def _add_keys(
 def _with_keys(frame: Frame, key_types: Mapping[str, DType]) -> Frame:
     """Keep the rows with all keys. A key that is null, NaN or empty text is missing."""
     for key, dtype in key_types.items():
-        frame = frame.filter(~nw.col(key).is_null())
-        if dtype in FLOATS:
-            frame = frame.filter(~nw.col(key).is_nan())
-        elif keys.is_text(dtype):
-            frame = frame.filter(nw.col(key) != "")
+        frame = frame.filter(~keys.is_missing(nw.col(key), dtype))
     return frame
 
 

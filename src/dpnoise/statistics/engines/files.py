@@ -144,9 +144,10 @@ def _columns_of(
                 keys = ("",) if each.discovered else each.keys
                 declared[each.column] = (*declared.get(each.column, ()), *keys)
     groups = {**dict.fromkeys(texts, ("",)), **declared}  # The keys of `texts` are text.
+    distinct = [ask.column for plan in plans for ask in plan.distinct_asks]
     for name in ids:
-        check_persons([name], list(groups), numeric, dates)
-    return source.columns(numeric, groups, ids, dates=dates, numbered=path)
+        check_persons([name], [*groups, *distinct], numeric, dates)
+    return source.columns(numeric, groups, ids, distinct, dates, numbered=path)
 
 
 def _locate_error(error: frames.RowError, source: RowSource) -> frames.RowError:

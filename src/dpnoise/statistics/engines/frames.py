@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import narwhals as nw
 import numpy as np
 
+from dpnoise.core.arrays import Array
 from dpnoise.core.errors import ArgumentError, DpnoiseError
 from dpnoise.statistics.engines import arithmetic, keys, persons, row_expressions, runners
 from dpnoise.statistics.engines.arithmetic import ROWS, Expressions, Frame, Grouped
@@ -94,6 +95,13 @@ def answer_all(
     Plans with one filter share a query. The contributions of persons are bounded for each plan
     separately.
     """
+    return list(map(_count_values, _answer_plans(frame, plans, file)))
+
+
+def _answer_plans(
+    frame: object, plans: Sequence[Plan], file: FileColumns | None = None
+) -> list[Tally]:
+    """Answer plans, with the set of different values of each group in place of their number."""
     for plan in plans:
         check_plan(plan)
     narwhals_frame = as_narwhals(frame)
@@ -114,7 +122,7 @@ def _answer_by_partition(frame: "dask.dataframe.DataFrame", plans: Sequence[Plan
     if any(plan.unit is not None for plan in plans):
         raise ArgumentError(NO_PERSONS_IN_DASK)
     dask = import_module("dask")
-    parts = [dask.delayed(answer_all)(part, plans) for part in frame.to_delayed()]
+    parts = [dask.delayed(_answer_plans)(part, plans) for part in frame.to_delayed()]
     return [reduce(_add_tallies, tallies) for tallies in zip(*dask.compute(*parts), strict=True)]
 
 
@@ -129,7 +137,16 @@ def _add_answers(left: Answer, right: Answer) -> Answer:
         pairs = zip(vars(left).values(), vars(right).values(), strict=True)
         parts: list[Any] = [None if a is None else np.asarray(a + b) for a, b in pairs]
         return SumAnswer(*parts)
-    return np.asarray(left + right)  # type: ignore[operator]  # Both are counts.
+    # Sets of values, or counts.
+    return np.asarray(left | right if left.dtype == object else left + right)  # type: ignore[operator]
+
+
+def _count_values(tally: Tally) -> Tally:
+    """Return a tally with numbers in place of sets of values."""
+    sizes = np.vectorize(len, otypes=[np.int64])
+    is_set = [isinstance(each, np.ndarray) and each.dtype == object for each in tally.answers]
+    answers = zip(tally.answers, is_set, strict=True)
+    return Tally(tuple(sizes(each) if has_sets else each for each, has_sets in answers))
 
 
 def _answer(narwhals_frame: Frame, plans: Sequence[Plan], file: FileColumns | None) -> list[Tally]:
@@ -170,12 +187,24 @@ def _rows_in_groups(query: "Query", *, masked: bool = False) -> Frame:
     return frame
 
 
+def _value_sets(result: Grouped, name: str) -> Array:
+    """Return the set of different values in a column, of each group."""
+    sets = np.empty(result.shape, dtype=object)
+    sets.reshape(-1)[:] = by_place = [set[Key]() for _ in range(sets.size)]
+    for place, value in zip(result.places.tolist(), result.columns[name].tolist(), strict=True):
+        if value is not None:
+            by_place[place].add(value)
+    return sets
+
+
 def find_first_wrong_row(error: RowError, file: FileColumns) -> int | None:
     """Return the number of the first row in a declared group that has the error."""
     plan = replace(error.plan, unit=None)
     query = Query.of(as_narwhals(file.relation), [plan], file)
     query.expressions.chosen["row"] = nw.col(file.row)
-    if error.is_missing:
+    if error.is_missing and error.column in query.labels:
+        has_error = nw.col(query.labels[error.column].is_missing) == 1
+    elif error.is_missing:
         has_error = ~nw.col(query.values[error.column].is_present)
     else:
         has_error = nw.col(query.wrong[error.column]) == 1
@@ -194,12 +223,17 @@ def _answer_persons(frame: Frame, plan: Plan, unit: Unit, query: "Query") -> Tal
             (key,) = keys_of_group
             frame = frame.with_columns(**{key: _first_spelling(key, query.matches[grouping])})
     values = [name for value in query.values.values() for name in (value.is_present, value.value)]
+    labels = [query.labels[ask.column] for ask in plan.distinct_asks]
     flags = [*query.wrong.values(), *(flag.name for flag in query.flags)]
+    flags += [label.is_missing for label in labels]
     names = persons.Names(query.ids, query.key_names(plan), values, flags)
     groups = prod(grouping.size for grouping in plan.by)
 
     def answer(rows: persons.InDuckDB) -> Tally:
-        counted = persons.bound_contributions(rows, unit, names, groups)
+        if labels:
+            counted = persons.bound_values(rows, unit, names, labels[0].value, groups)
+        else:
+            counted = persons.bound_contributions(rows, unit, names, groups)
         (part,) = _answer_rows(as_narwhals(counted.relation), [plan], query)
         return part
 
@@ -225,6 +259,14 @@ class _ValueColumns:
     is_present: str
 
 
+@dataclass(frozen=True)
+class _LabelColumns:
+    """The names of the columns that are computed from one column of values to distinguish."""
+
+    value: str  # Null if missing.
+    is_missing: str  # 0 or 1.
+
+
 @dataclass
 class Query:
     """The expressions that plans need of each row, each computed once, with their names."""
@@ -238,6 +280,7 @@ class Query:
     # Maps the values of the columns of a grouping to the index of their group.
     matches: dict[Grouping | Combinations, dict[tuple[Key, ...], int]] = field(default_factory=dict)
     values: dict[str, _ValueColumns] = field(default_factory=dict)
+    labels: dict[str, _LabelColumns] = field(default_factory=dict)
     # Maps each column of a file that is parsed from text to its parse-error flag, 0 or 1.
     wrong: dict[str, str] = field(default_factory=dict)
     asks: dict[Ask, arithmetic.AskColumns] = field(default_factory=dict)
@@ -270,6 +313,8 @@ class Query:
         for grouping in plan.by:
             if grouping not in self.keys:
                 self._add_grouping(grouping)
+        for label_ask in plan.distinct_asks:
+            self._add_label(label_ask.column)
         for ask in plan.value_asks:
             if ask not in self.asks:
                 value, name = nw.col(self.values[ask.column].value), f"ask{len(self.asks)}_"
@@ -306,6 +351,18 @@ class Query:
         chosen[columns.value], chosen[columns.is_present] = self.data.number(name)
         return columns
 
+    def _add_label(self, name: str) -> None:
+        """Add a value that is compared like the key of a group; null, NaN and "" are missing."""
+        if name in self.labels:
+            return
+        dtype, number = keys.check_key_type(name, self.data.schema[name]), len(self.labels)
+        self.labels[name] = columns = _LabelColumns(f"label{number}", f"unlabelled{number}")
+        label = keys.key_expression(self.data.column(name), dtype)
+        is_missing = keys.is_missing(label, dtype)
+        self.expressions.chosen[columns.value] = nw.when(~is_missing).then(label)
+        flag = nw.when(is_missing).then(nw.lit(1)).otherwise(nw.lit(0))
+        self.expressions.chosen[columns.is_missing] = flag
+
     def add_persons(self, unit: Unit) -> None:
         """Add the ids of the person of a row, and the flags of wrong or missing ids."""
         chosen = self.expressions.chosen
@@ -320,12 +377,16 @@ class Query:
         flags = [self.values[name].is_present for name in plan.value_columns]
         flags += [self.wrong[each.name] for each in plan.sources if each.name in self.wrong]
         flags += [flag.name for flag in self.flags]
-        codes, summed = list[str](), dict.fromkeys(flags, False)
+        label_columns = [self.labels[ask.column] for ask in plan.distinct_asks]
+        flags += [label.is_missing for label in label_columns]
+        labels = [label.value for label in label_columns]
+        codes, summed = list(labels), dict.fromkeys(flags, False)
         for ask in plan.value_asks:
             columns = self.asks[ask]
             summed |= columns.summed
             codes += [] if columns.code is None else [columns.code]
-        return runners.PlanColumns(self.key_names(plan), list(dict.fromkeys(codes)), summed)
+        codes = list(dict.fromkeys(codes))
+        return runners.PlanColumns(self.key_names(plan), codes, summed, labels)
 
     def tally(self, plan: Plan, tables: runners.Tables) -> Tally:
         """Return the answers to a plan from the results of the query."""
@@ -342,7 +403,17 @@ class Query:
         for ask in plan.value_asks:
             count = first.by_group(self.values[ask.column].is_present)
             answers[ask] = self.asks[ask].answer(results, count, np.asarray(rows - count))
+        for label_ask in plan.distinct_asks:
+            name = self.labels[label_ask.column].value
+            answers[label_ask] = value_sets = _value_sets(results[name], name)
+            self._check_labels(label_ask.column, value_sets, is_text=label_ask.column in plan.text)
         return Tally(tuple(answers[ask] for ask in plan.asks))
+
+    def _check_labels(self, column: str, sets: Array, *, is_text: bool) -> None:
+        """Raise if a reader may have rounded different values to one, or may do so."""
+        different = set[Key]().union(*sets.reshape(-1))
+        ambiguous = None if is_text else self.data.ambiguous_text
+        keys.check_values(column, different, self.data.schema[column], ambiguous)
 
     def _group_rows(self, plan: Plan, columns: runners.Columns) -> Grouped:
         """Return a result with the group of each row."""
@@ -364,3 +435,6 @@ class Query:
         for name in plan.value_columns if plan.missing == "error" else ():
             if result.integers(self.values[name].is_present).sum() < rows:
                 raise RowError(plan, name, is_missing=True)
+        for ask in plan.distinct_asks if plan.missing == "error" else ():
+            if result.integers(self.labels[ask.column].is_missing).any():
+                raise RowError(plan, ask.column, is_missing=True)

@@ -119,7 +119,7 @@ def _is_of_type(key: object, key_type: type) -> bool:
     return is_bool == (key_type is bool) and (is_bool or isinstance(key, key_type))
 
 
-def _is_exact_integer(value: Key, limit: int) -> bool:
+def _is_exact_integer(value: object, limit: int) -> bool:
     return isinstance(value, float) and value.is_integer() and abs(value) < limit
 
 
@@ -147,6 +147,28 @@ def key_expression(column: nw.Expr, dtype: DType) -> nw.Expr:
     if is_text(dtype):
         return column.cast(nw.String)
     return column.cast(nw.Float64) + 0.0 if dtype in FLOATS else column
+
+
+def is_missing(key: nw.Expr, dtype: DType) -> nw.Expr:
+    """Return whether a key expression is null, NaN or empty text."""
+    if dtype in FLOATS:
+        return key.is_null() | key.is_nan()
+    return key.is_null() | (key == "") if is_text(dtype) else key.is_null()
+
+
+def check_values(
+    column: str, values: Collection[object], dtype: DType, ambiguous: str | None
+) -> None:
+    """Raise if a reader may have rounded different values to one, or may write one in two ways.
+
+    `ambiguous` is the pattern of text that must be declared, if there is one.
+    """
+    limit = exact_limit(dtype) if dtype in FLOATS else 0
+    if limit and not all(_is_exact_integer(value, limit) for value in values):
+        raise inexact_error(column)
+    pattern = ambiguous if is_text(dtype) else None
+    if pattern is not None and any(is_ambiguous(str(value), pattern) for value in values):
+        raise ambiguous_error(column)
 
 
 def ambiguous_text_pattern(*, in_duckdb: bool) -> str:

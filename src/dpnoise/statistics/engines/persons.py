@@ -25,7 +25,7 @@ Since what counts of a person depends only on their rows, the number of parts ch
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from importlib import import_module
 from operator import or_
@@ -350,6 +350,26 @@ def bound_contributions(rows: InDuckDB, unit: Unit, names: Names, groups: int) -
         return _bound_known_persons(rows, unit, names, groups)
     known = _bound_known_persons(rows.filter_rows(f"{LOST} = 0"), unit, names, groups)
     return known.union_all(_rows_as_persons(rows.filter_rows(f"{LOST} = 1"), unit, names))
+
+
+def bound_values(rows: InDuckDB, unit: Unit, names: Names, value: str, groups: int) -> InDuckDB:
+    """Return the different values of each person in each group that count.
+
+    Rows with a flag are added unchanged: each is a separate person, or raises an error later.
+    """
+    is_plain = " AND ".join(f"{name} = 0" for name in names.flags)
+    counted = rows.filter_rows(is_plain)
+    if unit.max_groups < groups:
+        chosen = choose_groups(counted, unit.max_groups, names)
+        counted = counted.semi_join(chosen, [*names.ids, *names.keys])
+    in_group = replace(names, ids=[*names.ids, *names.keys], keys=[value])
+    counted = choose_groups(counted, unit.max_rows, in_group)
+    pairs = replace(names, keys=[*names.keys, value])
+    if (total := _total_limit(unit, groups)) is not None:
+        counted = choose_groups(counted, total, pairs)
+    counted = counted.project([*pairs.keys, *(f"0 AS {name}" for name in names.flags)])
+    flagged = rows.filter_rows(f"NOT ({is_plain})").project([*pairs.keys, *names.flags])
+    return counted.union_all(flagged)
 
 
 def _rows_as_persons(rows: InDuckDB, unit: Unit, names: Names) -> InDuckDB:

@@ -52,6 +52,7 @@ class PlanColumns:
     keys: list[str]
     codes: list[str]
     summed: dict[str, bool]  # Whether the sum may exceed 64 bits.
+    labels: list[str] = field(default_factory=list)  # The codes that are not numbers of cells.
 
     @property
     def results(self) -> list[str | None]:
@@ -136,7 +137,7 @@ def _summed_columns(plans: Sequence[PlanColumns]) -> dict[str, bool]:
 
 def _columns(lists: Mapping[str, list[Any]], plans: Sequence[PlanColumns]) -> Columns:
     wide = {name for name, is_wide in _summed_columns(plans).items() if is_wide}
-    objects = wide.union(*(plan.keys for plan in plans))
+    objects = wide.union(*([*plan.keys, *plan.labels] for plan in plans))
     return {
         name: np.asarray(entries, dtype=object if name in objects else None)
         for name, entries in lists.items()

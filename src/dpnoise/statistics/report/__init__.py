@@ -23,7 +23,12 @@ from dpnoise.statistics.digits import format_loss, format_number
 from dpnoise.statistics.results import MARK, NO_INFORMATION, Number, Release
 
 _MOST_NAMED: Final = 3  # A title names at most this many subjects.
-_NAMES: Final = {"std": "standard deviation", "count": "number", "persons": "number"}
+_NAMES: Final = {
+    "std": "standard deviation",
+    "count": "number",
+    "persons": "number",
+    "distinct": "number of different values",
+}
 _LONGEST: Final = 1e300  # Lengths of bars overflow near the largest float.
 _BELIEFS: Final = (1, 10, 50, 90)  # Prior beliefs that the page shows, in percent.
 _WEAK: Final = 10.0  # The page calls a larger epsilon weak.
