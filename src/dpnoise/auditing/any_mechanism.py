@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Final, TypeVar
 
@@ -176,8 +177,14 @@ def _audit(target: object, options: AuditOptions) -> Report:
     default, first = TUNING.mechanism_budget, pairs[0][0]
     budget = options.budget or affordable_budget(lambda n: source.outputs(first, n), default)
     started = time.perf_counter()
-    sizes = _plan_sizes(source, pairs, budget or default, options.progress)
+    plan = _plan_sizes(source, pairs, budget or default, options.progress)
+    sizes = plan((budget or default) - source.drawn)
     chosen = _choose_events(source, pairs, sizes, options)
+    if budget is None:
+        budget = _grown_budget(chosen, sizes, time.perf_counter() - started, options)
+        if budget is not None:
+            sizes = plan(budget - source.drawn)
+            chosen = _choose_events(source, pairs, sizes, options)
     final = _final_trials(source, chosen, sizes, budget, options)
     findings, ceiling_of_count = _count_final_events(source, chosen.candidates, final, options)
     options.watch(findings)
@@ -206,14 +213,18 @@ def _resolve(target: object, options: AuditOptions) -> tuple[OutputSource, list[
 
 def _plan_sizes(
     source: OutputSource, pairs: Sequence[Pair], total: int, progress: Progress
-) -> Sizes:
-    """Draw the first outputs, and split the rest of the budget."""
+) -> Callable[[int], Sizes]:
+    """Draw the first outputs; return the function that splits a budget."""
     data_sets = len({id(data) for pair in pairs for data in pair})
     progress(0.0, "drawing the first outputs")
     source.prepare([data for pair in pairs for data in pair])
     first = source.rows(pairs[0][0], min(TUNING.first_look_outputs, total // 100))
-    many_duplicates = has_many_duplicates(first)
-    return Sizes.of(total - len(first), len(pairs), data_sets, many_duplicates=many_duplicates)
+    return partial(
+        Sizes.of,
+        pairs=len(pairs),
+        data_sets=data_sets,
+        many_duplicates=has_many_duplicates(first),
+    )
 
 
 @dataclass(frozen=True)
@@ -250,6 +261,24 @@ def _choose_events(
         candidates.append(Candidate(LEARNED, OUTPUTS, event, pair, shown, (at0, at1)))
     seconds_each = (time.perf_counter() - clock) / (2 * (sizes.tuning + sizes.comparing))
     return _ChosenEvents(candidates, seconds_each, len(best_pairs), len(learned))
+
+
+def _grown_budget(
+    chosen: _ChosenEvents, sizes: Sizes, seconds: float, options: AuditOptions
+) -> int | None:
+    """Return a larger budget to learn, compare and count events in again, or None.
+
+    It is for a fast mechanism, if no event of the first search is expected to refute the claim: a
+    leak may be too rare for the releases in which events were learned. `seconds` is the time of the
+    first search.
+    """
+    estimator = BoundEstimator(options.claim, sizes.final, 1 - options.confidence)
+    if max(c.expected_bound(estimator) for c in chosen.candidates) > options.claim.value:
+        return None
+    left = TUNING.mechanism_growth_seconds - TUNING.growth_of_search * seconds
+    default = TUNING.mechanism_budget
+    budget = min(TUNING.budget_growth * default, int(left / max(chosen.seconds_each, 1e-9)))
+    return budget if budget >= 2 * default else None
 
 
 def _final_trials(
@@ -408,8 +437,11 @@ def _compare_events(
     most_cautious = replace(estimator, caution=TUNING.discount_of_safest)
     events = [event for event, _ in proposed]
     first_counts = np.array([event.hits for event in events])
-    low = expected_bounds.reestimate(events, first_counts, sizes.tuning, cautious)
-    order = _order_by_turns(low, np.array([event.expected_bound for event in events]))
+    low, high = (
+        expected_bounds.reestimate(events, first_counts, sizes.tuning, estimate)
+        for estimate in (cautious, optimistic)
+    )
+    order = _order_by_turns(low, np.array([event.expected_bound for event in events]), high)
     left = [proposed[i] for i in _drop_equal_events(order, proposed, first_counts)]
     counts, trials = np.zeros((len(left), 2)), 0
     planned = sizes.comparing * len(_distinct_data_sets(left))
@@ -436,12 +468,18 @@ def _compare_events(
     events = [left[i][0] for i in of_best_pair]
     lowest = expected_bounds.reestimate(events, counts[of_best_pair], trials, most_cautious)
     chosen = list(dict.fromkeys([0, of_best_pair[int(lowest.argmax())]]))
+    if len(chosen) == 1:
+        # The best event is certain. A much bolder one may be counted in addition.
+        all_counts = counts[of_best_pair] + [event.hits for event in events]
+        high = expected_bounds.reestimate(events, all_counts, trials + sizes.tuning, optimistic)
+        if high.max() > TUNING.bold_factor * max(high[0], 0.0):
+            chosen.append(of_best_pair[int(high.argmax())])
     return [left[i] for i in chosen], counts[chosen], trials
 
 
-def _order_by_turns(low: Floats, high: Floats) -> list[int]:
-    """Return the indices of events, alternately by a cautious and by an optimistic estimate."""
-    turns = np.column_stack([np.argsort(-x, kind="stable") for x in (low, high)])
+def _order_by_turns(*estimates: Floats) -> list[int]:
+    """Return the indices of events, in turns by each of several estimates."""
+    turns = np.column_stack([np.argsort(-x, kind="stable") for x in estimates])
     return list(dict.fromkeys(turns.ravel().tolist()))
 
 
