@@ -86,7 +86,7 @@ class Tuning:
     # smaller counts do not show that events are equal.
     # Factor by which the optimistic estimate of an event is larger if it is counted next to a
     # certain one.
-    bold_factor: float = 1.5
+    bold_factor: float = 1.2
     equal_counts: float = 0.12
     least_equal_count: int = 200
 

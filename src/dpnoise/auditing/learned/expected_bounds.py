@@ -200,7 +200,7 @@ def _complexity(score: Score) -> int:
     if TREES in kinds:
         total = TUNING.trees_cost_factor
     if LEAKS in kinds:
-        total = TUNING.free_cost_factor
+        total = 1
     return (TUNING.overlap_cost_factor if overlap else 1) * total
 
 
