@@ -96,6 +96,8 @@ class Tuning:
     parts_viewed: int = 64  # Most parts with a view each: it limits the time for wide outputs.
     parts_with_bits: int = 8  # Most parts with views of their bits.
     parts_ordered: int = 6  # Most parts whose order is a view: they have 720 orders.
+    parity_bits: int = 40  # Most bits of an output whose parities are compared.
+    parities_viewed: int = 6  # Parities with a view: those that differ most.
     column_edge_outputs: int = 1_000  # Outputs of each data set for the cells that rank columns.
     # Size classes that are combined with the pattern of the special numbers, and their range in
     # log odds. Equal steps in log odds are finer in the tails.
@@ -150,6 +152,7 @@ class Tuning:
 
     # Boosted trees. ----------------------------------------------------------------------------
     boosting_outputs: int = 150_000  # Most outputs of each data set for learning trees.
+    boosting_work: int = 3_000_000  # Most of these outputs times parts: a few seconds.
     boosting_trees: int = 60
     boosting_leaves: int = 16  # Shallow trees: the next step uses only their ranking of outputs.
     boosting_learning_rate: float = 0.15

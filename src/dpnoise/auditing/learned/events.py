@@ -33,12 +33,14 @@ def propose_events(
     estimator: BoundEstimator,
     *,
     text: Text = views.no_text,
+    public: Sequence[int] = (),
     quick: bool = False,
     tree_seed: int | None = None,
 ) -> list[Proposal]:
     """Learn events from rows of two data sets, and return them, the best first.
 
-    `names` are the names of the columns; `text` returns the text that a code stands for. For the
+    `names` are the names of the columns; `text` returns the text that a code stands for; other
+    columns are also viewed together with the `public` ones. For the
     comparison of pairs, `quick` skips sums that take long to learn. `tree_seed` seeds boosted
     trees; None learns no trees.
     """
@@ -53,12 +55,15 @@ def propose_events(
     sample = [rows[: min(n // 2, TUNING.view_outputs)] for rows in (rows0, rows1)]
     ranked = wide.rank_columns(*sample) if len(names) > TUNING.parts_viewed else None
     all_views = views.views_of(np.concatenate(sample), names, text, ranked)
+    all_views += wide.parity_views(*sample, names)
+    all_views += views.views_given(np.concatenate(sample), names, public)
     events: list[Proposal] = []
     scores = _learn_scores(all_views, fit, combine, quick=quick)
     columns = [j for j in views.varying_columns(np.concatenate(sample)) if j > 0]
     scores = chain(scores, _discriminants(columns, fit, combine, quick=quick))
-    if tree_seed is not None:
-        scores = chain(scores, _boost_trees(fit.first(TUNING.boosting_outputs), combine, tree_seed))
+    if tree_seed is not None and len(columns) > 1:
+        most = min(TUNING.boosting_outputs, TUNING.boosting_work // len(columns))
+        scores = chain(scores, _boost_trees(fit.first(most), combine.first(most), tree_seed))
     if not quick:
         leaks = rare.find_rare_leaks(rows0[: cuts[2]], rows1[: cuts[2]], columns, names, text)
         scores = chain(scores, [] if leaks is None else [leaks])
@@ -245,7 +250,7 @@ def _boost_trees(fit: _PairedRows, combine: _PairedRows, seed: int) -> Iterator[
 
 
 def _score_of_ranking(view: View, combine: _PairedRows) -> Score:
-    """Return the score of a view that ranks outputs: with fine cells, because it is the only one."""
+    """Return the score of a view that ranks outputs, with fine cells."""
     x = combine.values_of(view)
     (edges,) = steps.edges_of(x, combine.count0 + combine.count1, _THRESHOLD_SHARES)
     step = steps.fit_rising_steps(edges, *combine.counts(view, edges))

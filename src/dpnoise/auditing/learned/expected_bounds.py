@@ -186,7 +186,7 @@ def best_proposals(proposals: Sequence[Proposal], n: int) -> list[Proposal]:
 
     Rare leaks are always among them: few releases do not show how often they happen.
     """
-    leaks = [proposal for proposal in proposals if LEAKS == proposal.score.views[0].kind]
+    leaks = [proposal for proposal in proposals if proposal.score.views[0].kind == LEAKS]
     usual = [proposal for proposal in proposals if not proposal.rare]
     rare = [proposal for proposal in proposals if proposal.rare]
     return [*usual[:n], *rare[: max(1, n // 2)], *leaks]

@@ -258,6 +258,23 @@ def _joint_view(
     return View(words, kind, take, coded=True, ordered_span=TUNING.size_classes)
 
 
+def views_given(sample: Floats, names: Sequence[str], public: Sequence[int]) -> list[View]:
+    """Return a view of each varying column together with the public columns, in classes."""
+
+    def pattern(block: Block) -> Floats:
+        return _codes(len(block.rows), (_column(block.rows, j) for j in public))
+
+    def size_of(j: int) -> Callable[[Block], Floats]:
+        return lambda block: np.nan_to_num(_column(block.rows, j).astype(np.float64), nan=-np.inf)
+
+    given = f"given {' and '.join(names[j] for j in public)}"
+    others = [j for j in varying_columns(sample) if j not in public][: TUNING.parts_viewed]
+    return [
+        _joint_view(sample, pattern, size_of(j), f"{names[j]}, {given},", PARTS)
+        for j in (others if public else [])
+    ]
+
+
 def row_codes(rows: Rows) -> Floats:
     """Return a code of each row."""
     return _codes(len(rows), (_column(rows, j) for j in range(rows.shape[1])))

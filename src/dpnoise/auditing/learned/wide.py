@@ -1,17 +1,17 @@
-"""Views of wide outputs: linear discriminants, and the columns that differ most.
+"""Views that need both data sets: linear discriminants, parities, and the columns that differ most.
 
 A sum of likelihood ratios needs the ratio of each part, which few releases do not show where many
 parts reveal a little each. A linear discriminant needs only means and covariances. It also finds
 noise that parts share, such as that of a total of the parts.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
 from dpnoise.auditing.learned.steps import count_by_cell, find_cells
-from dpnoise.auditing.learned.views import Block, Rows, Take, View, median_and_spread
+from dpnoise.auditing.learned.views import CODES, Block, Rows, Take, View, median_and_spread
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats
 
@@ -123,3 +123,32 @@ def _projection(features: _Features, weights: Floats) -> Take:
 
 def _column_of(project: Take, k: int) -> Take:
     return lambda block: block.of(project)[k]
+
+
+def parity_views(sample0: Rows, sample1: Rows, names: Sequence[str]) -> list[View]:
+    """Return parities of two and three bits: those that differ most between two data sets."""
+    both = np.concatenate([sample0, sample1])
+    bits = [j for j in range(1, both.shape[1]) if len(np.unique(both[:, j])) == 2]
+    if len(bits) < 2:
+        return []
+    bits = bits[: TUNING.parity_bits]
+    high = both[:, bits].max(axis=0)
+    signs = [np.where(x[:, bits] == high, -1, 1).astype(np.float32) for x in (sample0, sample1)]
+    moves: dict[tuple[int, ...], float] = {}
+    for i in range(len(bits)):
+        # The mean of a product of signs is that of the parity. A one in the place of the bit itself
+        # gives the products of two.
+        others = [np.hstack([np.ones_like(x[:, :1]), x[:, i + 1 :]]) for x in signs]
+        m0, m1 = ((y.T * x[:, i]) @ y / len(x) for x, y in zip(signs, others, strict=True))
+        for a, b in zip(*np.triu_indices(len(bits) - i, 1), strict=True):
+            moves[tuple(sorted({i, i + int(a), i + int(b)}))] = abs(float(m0[a, b] - m1[a, b]))
+    best = sorted(moves, key=lambda subset: -moves[subset])[: TUNING.parities_viewed]
+    return [_parity_view([bits[k] for k in subset], high[list(subset)], names) for subset in best]
+
+
+def _parity_view(columns: list[int], high: Floats, names: Sequence[str]) -> View:
+    def take(block: Block) -> Floats:
+        flags = [block.rows[:, j] == most for j, most in zip(columns, high, strict=True)]
+        return np.logical_xor.reduce(flags).astype(np.float64)
+
+    return View(f"the parity of {' and '.join(names[j] for j in columns)}", CODES, take)
