@@ -6,6 +6,7 @@ noise that parts share, such as that of a total of the parts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
 from typing import Final
 
 import numpy as np
@@ -14,6 +15,7 @@ from dpnoise.auditing.learned.steps import count_by_cell, find_cells
 from dpnoise.auditing.learned.views import CODES, Block, Rows, Take, View, median_and_spread
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats
+from dpnoise.kernels import compile_kernel
 
 DISCRIMINANT: Final = "discriminant"  # The kind of its views.
 _FARTHEST: Final = 1e3  # Largest distance from the median, in spreads, so that sums stay exact.
@@ -94,13 +96,14 @@ class _Features:
 def _learn_weights(features: _Features, rows: Rows, count0: Floats, count1: Floats) -> Floats:
     """Return the weights of the features in a discriminant, one column for each ridge."""
     share0, share1 = count0 / count0.sum(), count1 / count1.sum()
-    squares, means = 0.0, np.zeros(1)
+    squares, means = np.zeros((0, 0)), np.zeros(1)
     for start in range(0, len(rows), TUNING.block_rows):
         span = slice(start, start + TUNING.block_rows)
         x, shares = features(rows[span]), np.stack([share0[span], share1[span]])
         means = means + shares @ x
-        squares = squares + (x.T * shares.sum(axis=0)) @ x
-    covariance = (squares - means.T @ means) / 2
+        squares = squares if len(squares) else np.zeros((x.shape[1], x.shape[1]))
+        _add_products(np.ascontiguousarray(x), shares.sum(axis=0), squares)
+    covariance = (squares + np.tril(squares, -1).T - means.T @ means) / 2
     sizes = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
     sizes[sizes == 0] = 1.0
     variances, vectors = np.linalg.eigh(covariance / np.outer(sizes, sizes))
@@ -108,6 +111,26 @@ def _learn_weights(features: _Features, rows: Rows, count0: Floats, count1: Floa
     ridges = np.array(TUNING.discriminant_ridges)
     weights = vectors @ (moves[:, None] / (np.maximum(variances, 0.0)[:, None] + ridges))
     return np.asarray(weights / sizes[:, None])
+
+
+@compile_kernel
+def _add_products(x: Floats, weights: Floats, out: Floats) -> None:
+    """Add the weighted products of the columns of some rows to the lower triangle of `out`.
+
+    The threads of BLAS wait for each other, which takes long where other processes are busy.
+    """
+    rows = x.shape[0] // 4 * 4
+    for i in range(0, rows, 4):
+        for a in range(x.shape[1]):
+            w0, w1 = weights[i] * x[i, a], weights[i + 1] * x[i + 1, a]
+            w2, w3 = weights[i + 2] * x[i + 2, a], weights[i + 3] * x[i + 3, a]
+            for b in range(a + 1):
+                first = w0 * x[i, b] + w1 * x[i + 1, b]
+                out[a, b] += first + (w2 * x[i + 2, b] + w3 * x[i + 3, b])
+    for i in range(rows, x.shape[0]):
+        for a in range(x.shape[1]):
+            for b in range(a + 1):
+                out[a, b] += weights[i] * x[i, a] * x[i, b]
 
 
 def _projection(features: _Features, weights: Floats) -> Take:
@@ -133,17 +156,24 @@ def parity_views(sample0: Rows, sample1: Rows, names: Sequence[str]) -> list[Vie
         return []
     bits = bits[: TUNING.parity_bits]
     high = both[:, bits].max(axis=0)
-    signs = [np.where(x[:, bits] == high, -1, 1).astype(np.float32) for x in (sample0, sample1)]
-    moves: dict[tuple[int, ...], float] = {}
-    for i in range(len(bits)):
-        # The mean of a product of signs is that of the parity. A one in the place of the bit itself
-        # gives the products of two.
-        others = [np.hstack([np.ones_like(x[:, :1]), x[:, i + 1 :]]) for x in signs]
-        m0, m1 = ((y.T * x[:, i]) @ y / len(x) for x, y in zip(signs, others, strict=True))
-        for a, b in zip(*np.triu_indices(len(bits) - i, 1), strict=True):
-            moves[tuple(sorted({i, i + int(a), i + int(b)}))] = abs(float(m0[a, b] - m1[a, b]))
-    best = sorted(moves, key=lambda subset: -moves[subset])[: TUNING.parities_viewed]
-    return [_parity_view([bits[k] for k in subset], high[list(subset)], names) for subset in best]
+    n = len(sample0)
+    # The bits of each column in words; the rows of the two data sets do not share a word.
+    packed = [np.packbits((x[:, bits] == high).T, axis=1) for x in (sample0, sample1)]
+    words0, words1 = (np.pad(x, ((0, 0), (0, -x.shape[1] % 8))).view(np.uint64) for x in packed)
+
+    def moves(rest: int, *chosen: int) -> list[tuple[float, tuple[int, ...]]]:
+        shares = [
+            np.bitwise_count(np.bitwise_xor.reduce(words[[*chosen]], axis=0) ^ words[rest:]).sum(1)
+            for words in (words0, words1)
+        ]
+        difference = np.abs(np.subtract(*shares, dtype=np.float64)) / n
+        return [(x, (*chosen, rest + k)) for k, x in enumerate(difference.tolist())]
+
+    subsets = [move for i in range(len(bits)) for move in moves(i + 1, i)]
+    for i, j in combinations(range(len(bits)), 2):
+        subsets += moves(j + 1, i, j)
+    best = [subset for _, subset in sorted(subsets, reverse=True)[: TUNING.parities_viewed]]
+    return [_parity_view([bits[k] for k in subset], high[[*subset]], names) for subset in best]
 
 
 def _parity_view(columns: list[int], high: Floats, names: Sequence[str]) -> View:
