@@ -10,15 +10,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
 from itertools import chain
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from dpnoise.auditing import counting
 from dpnoise.auditing.attacks.base import OUTPUTS, Event, EventCount, no_progress
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
-from dpnoise.auditing.calls import affordable_budget
+from dpnoise.auditing.calls import affordable_budget, call_in_time
 from dpnoise.auditing.counting import FALSE_ALARM_RATE, LEARNED, Candidate
 from dpnoise.auditing.learned import expected_bounds
 from dpnoise.auditing.learned.events import (
@@ -30,12 +32,13 @@ from dpnoise.auditing.learned.events import (
 from dpnoise.auditing.learned.expected_bounds import Proposal, Score
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.options import AuditOptions, Progress, Watch
-from dpnoise.auditing.outputs import OutputSource, describe_data
+from dpnoise.auditing.outputs import Outputs, OutputSource, describe_data
 from dpnoise.auditing.report import Finding, Report
 from dpnoise.auditing.targets import MECHANISMS
 from dpnoise.auditing.targets.mechanisms import Data, Pair
 from dpnoise.auditing.targets.target import MECHANISM_SIGNATURE, check_target
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.core import errors
 from dpnoise.core.arrays import Floats
 from dpnoise.core.parallel import cores
 
@@ -107,7 +110,9 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
     rho: float | None = None,
     curve: bool = False,
     one_by_one: bool = False,
-    boosting: bool = False,
+    boosting: bool | None = None,
+    public: Sequence[int | str] = (),
+    views: Sequence[Callable[[Any], object]] = (),
     budget: int | None = None,
     confidence: float = 0.999,
     time_limit: float = 60.0,
@@ -142,7 +147,14 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
     size
         The number of answers in a "vector".
     boosting
-        Learn events by gradient boosted trees as well; needs the extra `learning`.
+        Whether to learn events by gradient boosted trees as well, which needs the extra `learning`.
+        By default they are learned where it is installed and no budget is given.
+    public
+        Parts of each output that are public randomness, such as the seed of a hash: their indices,
+        or their names in reports ("y[0]"). Other parts are then also viewed together with these.
+    views
+        Functions of one output that return a number or a text, which events may use:
+        [lambda y: y[0] - y[3]].
     budget
         As for `audit_noise`, but the default is 2 million.
     mu, rho, curve, one_by_one, confidence, time_limit, seed, progress, watch
@@ -164,8 +176,8 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
     options = AuditOptions(
         epsilon=epsilon, delta=delta, sensitivity=sensitivity, mu=mu, rho=rho, curve=curve,
         neighbours=neighbours, data=data, size=size, one_by_one=one_by_one, boosting=boosting,
-        budget=budget, confidence=confidence, time_limit=time_limit, seed=seed,
-        progress=progress or no_progress, watch=watch or no_progress,
+        public=public, views=views, budget=budget, confidence=confidence, time_limit=time_limit,
+        seed=seed, progress=progress or no_progress, watch=watch or no_progress,
     )  # fmt: skip
     return _audit(target, options)
 
@@ -176,8 +188,16 @@ def _audit(target: object, options: AuditOptions) -> Report:
     default, first = TUNING.mechanism_budget, pairs[0][0]
     budget = options.budget or affordable_budget(lambda n: source.outputs(first, n), default)
     started = time.perf_counter()
-    sizes = _plan_sizes(source, pairs, budget or default, options.progress)
+    plan = _plan_sizes(source, pairs, budget or default, options.progress)
+    sizes = plan((budget or default) - source.drawn)
     chosen = _choose_events(source, pairs, sizes, options)
+    if budget is None:
+        budget = _grown_budget(chosen, sizes, time.perf_counter() - started, options)
+        if budget is not None:
+            sizes = plan(budget - source.drawn)
+            # Trees that found nothing take too long for more releases.
+            again = replace(options, boosting=bool(options.boosting))
+            chosen = _choose_events(source, pairs, sizes, again)
     final = _final_trials(source, chosen, sizes, budget, options)
     findings, ceiling_of_count = _count_final_events(source, chosen.candidates, final, options)
     options.watch(findings)
@@ -191,7 +211,48 @@ def _audit(target: object, options: AuditOptions) -> Report:
     )
 
 
-def _resolve(target: object, options: AuditOptions) -> tuple[OutputSource, list[Pair], str | None]:
+class _ViewedSource(OutputSource):
+    """A source whose outputs begin with the values of the caller's views."""
+
+    views: Sequence[Callable[[Any], object]] = ()
+
+    def outputs(self, data: object, n: int) -> Outputs:
+        """Return n outputs, each with the values of the views if there are any."""
+        outputs = super().outputs(data, n)
+        if not self.views:
+            return outputs
+        shown = f"a view of an output of {self.name}"
+
+        def view_all() -> list[object]:
+            each = outputs.to_numpy() if hasattr(outputs, "to_numpy") else outputs
+            return [(*(view(output) for view in self.views), output) for output in each]
+
+        return call_in_time(view_all, shown, self._pace.seconds)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns of a row in an event's words."""
+        length, *parts = self.encoder.names
+        shown, others = (
+            [f"views[{i}](y)" for i in range(len(self.views))],
+            len(parts) - len(self.views),
+        )
+        own = ["y"] if others == 1 else [f"y[{j}]" for j in range(others)]
+        return [length, *shown, *own] if self.views else [length, *parts]
+
+    def columns_of(self, public: Sequence[int | str]) -> list[int]:
+        """Return the columns of the public parts, or raise for one that does not exist."""
+        names = self.names[1 + len(self.views) :]
+        columns = []
+        for part in public:
+            index = names.index(part) if part in names else part
+            if not isinstance(index, int) or not 0 <= index < len(names):
+                errors.reject("public", part, f"be a part of an output: 0 to {len(names) - 1}")
+            columns.append(1 + len(self.views) + int(index))
+        return columns
+
+
+def _resolve(target: object, options: AuditOptions) -> tuple[_ViewedSource, list[Pair], str | None]:
     """Return the source of outputs, the pairs of data sets, and the package of a named target."""
     named = MECHANISMS.get(target) if isinstance(target, str) else None
     if named is not None and options.neighbours is None:
@@ -200,20 +261,25 @@ def _resolve(target: object, options: AuditOptions) -> tuple[OutputSource, list[
         pairs = neighbours_of(options.neighbours, options.size, options.sensitivity, options.data)
     mechanism = target if named is None else named.build(options.epsilon, options.delta)
     name, package = (None, None) if named is None else (named.name, named.package)
-    limit, one_by_one = options.time_limit, options.one_by_one
-    return OutputSource(mechanism, limit, one_by_one=one_by_one, name=name), pairs, package
+    source = _ViewedSource(mechanism, options.time_limit, one_by_one=options.one_by_one, name=name)
+    source.views = options.views
+    return source, pairs, package
 
 
 def _plan_sizes(
-    source: OutputSource, pairs: Sequence[Pair], total: int, progress: Progress
-) -> Sizes:
-    """Draw the first outputs, and split the rest of the budget."""
+    source: _ViewedSource, pairs: Sequence[Pair], total: int, progress: Progress
+) -> Callable[[int], Sizes]:
+    """Draw the first outputs; return the function that splits a budget."""
     data_sets = len({id(data) for pair in pairs for data in pair})
     progress(0.0, "drawing the first outputs")
     source.prepare([data for pair in pairs for data in pair])
     first = source.rows(pairs[0][0], min(TUNING.first_look_outputs, total // 100))
-    many_duplicates = has_many_duplicates(first)
-    return Sizes.of(total - len(first), len(pairs), data_sets, many_duplicates=many_duplicates)
+    return partial(
+        Sizes.of,
+        pairs=len(pairs),
+        data_sets=data_sets,
+        many_duplicates=has_many_duplicates(first),
+    )
 
 
 @dataclass(frozen=True)
@@ -227,7 +293,7 @@ class _ChosenEvents:
 
 
 def _choose_events(
-    source: OutputSource, pairs: Sequence[Pair], sizes: Sizes, options: AuditOptions
+    source: _ViewedSource, pairs: Sequence[Pair], sizes: Sizes, options: AuditOptions
 ) -> _ChosenEvents:
     """Screen pairs, learn events for the best, and compare these in a pilot."""
     error, chance = 1 - options.confidence, TUNING.chance_trials_of_many
@@ -252,8 +318,26 @@ def _choose_events(
     return _ChosenEvents(candidates, seconds_each, len(best_pairs), len(learned))
 
 
+def _grown_budget(
+    chosen: _ChosenEvents, sizes: Sizes, seconds: float, options: AuditOptions
+) -> int | None:
+    """Return a larger budget to learn, compare and count events in again, or None.
+
+    It is for a fast mechanism, if no event of the first search is expected to refute the claim: a
+    leak may be too rare for the releases in which events were learned. `seconds` is the time of the
+    first search.
+    """
+    estimator = BoundEstimator(options.claim, sizes.final, 1 - options.confidence)
+    if max(c.expected_bound(estimator) for c in chosen.candidates) > options.claim.value:
+        return None
+    left = TUNING.mechanism_growth_seconds - TUNING.growth_of_search * seconds
+    default = TUNING.mechanism_budget
+    budget = min(TUNING.budget_growth * default, int(left / max(chosen.seconds_each, 1e-9)))
+    return budget if budget >= 2 * default else None
+
+
 def _final_trials(
-    source: OutputSource,
+    source: _ViewedSource,
     chosen: _ChosenEvents,
     sizes: Sizes,
     budget: int | None,
@@ -271,7 +355,7 @@ def _final_trials(
 
 
 def _count_final_events(
-    source: OutputSource, candidates: Sequence[Candidate], final: int, options: AuditOptions
+    source: _ViewedSource, candidates: Sequence[Candidate], final: int, options: AuditOptions
 ) -> tuple[list[Finding], float]:
     """Count events in fresh releases; return the findings, and the largest possible bound."""
     options.progress(0.5, f"counting {len(candidates)} events in {2 * final:,} releases")
@@ -293,7 +377,7 @@ def _describe_pair(pair: Pair) -> tuple[str, str]:
 
 
 def _screen_pairs(
-    source: OutputSource,
+    source: _ViewedSource,
     pairs: Sequence[Pair],
     sizes: Sizes,
     estimator: BoundEstimator,
@@ -305,7 +389,7 @@ def _screen_pairs(
     """
     if len(pairs) <= TUNING.pairs_learned:
         return list(pairs)
-    names, train = source.encoder.names, sizes.screening_train
+    names, train = source.names, sizes.screening_train
     seen: dict[int, Floats] = {}
     for data in _distinct_data_sets([(None, pair) for pair in pairs]):
         progress(0.1, f"screening {describe_data(data)}")
@@ -332,17 +416,20 @@ def _screen_pairs(
 
 
 def _learn_scores(
-    source: OutputSource,
+    source: _ViewedSource,
     pairs: Sequence[Pair],
     half: int,
     estimator: BoundEstimator,
     options: AuditOptions,
 ) -> list[tuple[Score, Pair]]:
     """Learn scores in two halves of releases, after a test of their independence."""
-    names, text = source.encoder.names, source.encoder.text
+    names, text = source.names, source.encoder.text
+    public = source.columns_of(options.public)
     # Drawn from the seed of the audit, because scikit-learn accepts only 32 bits.
     seed = int(np.random.default_rng(options.seed).integers(1 << 32))
-    tree_seed = seed if options.boosting else None
+    by_default = options.budget is None and find_spec("sklearn") is not None
+    learn_trees = by_default if options.boosting is None else options.boosting
+    tree_seed = seed if learn_trees else None
     seen = []
     options.progress(0.2, "learning events")
     data_sets = [data for pair in pairs for data in pair]
@@ -354,7 +441,12 @@ def _learn_scores(
 
     def learn(i: int) -> list[tuple[Score, Pair]]:
         events = propose_events(
-            seen[2 * i], seen[2 * i + 1], names, estimator, text=text, tree_seed=tree_seed
+            *seen[2 * i : 2 * i + 2],
+            names,
+            estimator,
+            text=text,
+            public=public,
+            tree_seed=tree_seed,
         )
         best = expected_bounds.best_proposals(events, TUNING.scores_compared)
         return [(score, pairs[i]) for score in {id(p.score): p.score for p in best}.values()]
@@ -363,7 +455,7 @@ def _learn_scores(
 
 
 def _run_pilot(
-    source: OutputSource,
+    source: _ViewedSource,
     learned: Sequence[tuple[Score, Pair]],
     sizes: Sizes,
     estimator: BoundEstimator,
@@ -390,7 +482,7 @@ def _run_pilot(
 
 
 def _compare_events(
-    source: OutputSource,
+    source: _ViewedSource,
     proposed: list[tuple[Proposal, Pair]],
     sizes: Sizes,
     estimator: BoundEstimator,
@@ -408,8 +500,11 @@ def _compare_events(
     most_cautious = replace(estimator, caution=TUNING.discount_of_safest)
     events = [event for event, _ in proposed]
     first_counts = np.array([event.hits for event in events])
-    low = expected_bounds.reestimate(events, first_counts, sizes.tuning, cautious)
-    order = _order_by_turns(low, np.array([event.expected_bound for event in events]))
+    low, high = (
+        expected_bounds.reestimate(events, first_counts, sizes.tuning, estimate)
+        for estimate in (cautious, optimistic)
+    )
+    order = _order_by_turns(low, np.array([event.expected_bound for event in events]), high)
     left = [proposed[i] for i in _drop_equal_events(order, proposed, first_counts)]
     counts, trials = np.zeros((len(left), 2)), 0
     planned = sizes.comparing * len(_distinct_data_sets(left))
@@ -436,12 +531,18 @@ def _compare_events(
     events = [left[i][0] for i in of_best_pair]
     lowest = expected_bounds.reestimate(events, counts[of_best_pair], trials, most_cautious)
     chosen = list(dict.fromkeys([0, of_best_pair[int(lowest.argmax())]]))
+    if len(chosen) == 1:
+        # The best event is certain. A much bolder one may be counted in addition.
+        all_counts = counts[of_best_pair] + [event.hits for event in events]
+        high = expected_bounds.reestimate(events, all_counts, trials + sizes.tuning, optimistic)
+        if high.max() > TUNING.bold_factor * max(high[0], 0.0):
+            chosen.append(of_best_pair[int(high.argmax())])
     return [left[i] for i in chosen], counts[chosen], trials
 
 
-def _order_by_turns(low: Floats, high: Floats) -> list[int]:
-    """Return the indices of events, alternately by a cautious and by an optimistic estimate."""
-    turns = np.column_stack([np.argsort(-x, kind="stable") for x in (low, high)])
+def _order_by_turns(*estimates: Floats) -> list[int]:
+    """Return the indices of events, in turns by each of several estimates."""
+    turns = np.column_stack([np.argsort(-x, kind="stable") for x in estimates])
     return list(dict.fromkeys(turns.ravel().tolist()))
 
 
@@ -461,7 +562,7 @@ def _drop_equal_events(
 
 
 def _tally_events(
-    source: OutputSource, proposed: Sequence[tuple[Proposal, Pair]], n: int
+    source: _ViewedSource, proposed: Sequence[tuple[Proposal, Pair]], n: int
 ) -> Floats:
     """Count events in n releases of both data sets: first of the one where each is likelier."""
     hits = np.zeros((len(proposed), 2))

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeVar
 
 import numpy as np
@@ -27,6 +28,7 @@ _LOG_ORDERS: Final = 30.0
 # Seconds that drawing the releases may take if the caller gives no budget.
 _DRAWING_SECONDS: Final = 120.0
 _TIMED_RELEASES: Final = 64  # Releases that are timed to predict the total time.
+_TIMINGS: Final = 3  # Calls of which the shortest counts: other processes delay some of them.
 _REASON: Final = "An audit counts releases that are independent of each other."
 
 
@@ -76,16 +78,20 @@ def affordable_budget(ask: Callable[[int], object], default: int) -> int | None:
     """Return a budget below the default for a slow target, or None if the default is affordable.
 
     `ask` draws the given number of releases. It is called once before timing, because a first call
-    may take longer.
+    may take longer, and then a few times for each number.
     """
     pace = Pace(_DRAWING_SECONDS)
     ask(1)
     for n in (1, _TIMED_RELEASES):
-        start = time.perf_counter()
-        ask(n)
-        pace.note(n, time.perf_counter() - start)
+        pace.note(n, min(_seconds_of(partial(ask, n)) for _ in range(_TIMINGS)))
     in_time = _DRAWING_SECONDS / max(pace.seconds_per_release(), 1e-12)
     return None if in_time >= default else max(TUNING.least_budget, int(in_time))
+
+
+def _seconds_of(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
 
 
 def call_in_time(call: Callable[[], _Result], shown: str, seconds: float) -> _Result:

@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -43,7 +43,9 @@ class AuditOptions:
     attacks: Iterable[str | Attack] | None = None
     pairs: Iterable[tuple[float, float]] | str | None = None
     one_by_one: bool = False
-    boosting: bool = False
+    boosting: bool | None = None
+    public: Sequence[int | str] = ()
+    views: Sequence[Callable[[Any], object]] = ()
     budget: int | None = None
     confidence: float = 0.999
     scale: float | None = None
@@ -53,8 +55,10 @@ class AuditOptions:
     watch: Watch = no_progress
 
     def __post_init__(self) -> None:
-        for flag in ("curve", "one_by_one", "boosting"):
+        for flag in ("curve", "one_by_one", *["boosting"] * (self.boosting is not None)):
             errors.check_flag(flag, getattr(self, flag))
+        _check_parts("public", self.public, int | str, "indices or names of parts, such as [0]")
+        _check_parts("views", self.views, Callable, "functions of one output, [lambda y: ...]")
         _ = self.claim  # Raises for an invalid claim.
         object.__setattr__(
             self, "sensitivity", errors.check_positive("sensitivity", self.sensitivity)
@@ -108,7 +112,7 @@ class AuditOptions:
         """Return the command that runs the audit again: in a shell if possible, else in Python."""
         names = (
             "epsilon", "mu", "rho", "delta", "curve", "sensitivity", "scale", "pairs", "attacks",
-            "one_by_one", "boosting", "budget", "confidence", "seed",
+            "one_by_one", "boosting", "public", "budget", "confidence", "seed",
         )  # fmt: skip
         values = {key: getattr(self, key) for key in names}
         if self.attacks is not None:
@@ -166,6 +170,11 @@ def _shell_command(
         shown = format_value(value) if isinstance(value, float) else str(value)
         words += [option] if value is True else [option, shown]
     return shlex.join(words)
+
+
+def _check_parts(name: str, values: object, kind: Any, wanted: str) -> None:
+    if not isinstance(values, list | tuple) or not all(isinstance(x, kind) for x in values):
+        raise ArgumentTypeError(f"{name} must be a list of {wanted}, got {values!r}.")
 
 
 def _check_attacks(requested: Iterable[str | Attack]) -> list[Attack]:

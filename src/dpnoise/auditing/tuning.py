@@ -24,6 +24,7 @@ class Tuning:
     noise_growth_seconds: float = 10.0
     # The same for a mechanism, whose outputs take longer to make and to encode.
     mechanism_growth_seconds: float = 20.0
+    growth_of_search: float = 3.0  # A second, larger search takes this many times the first.
     # Releases of added noise in one call: large calls are efficient, small ones save memory.
     noise_chunk: int = 1 << 18
 
@@ -83,6 +84,9 @@ class Tuning:
     comparison_rounds: tuple[tuple[int, float], ...] = ((16, 0.1), (10, 0.3), (6, 0.6))
     # Events are equally good if their counts differ by at most this fraction, and are this large:
     # smaller counts do not show that events are equal.
+    # Factor by which the optimistic estimate of an event is larger if it is counted next to a
+    # certain one.
+    bold_factor: float = 1.2
     equal_counts: float = 0.12
     least_equal_count: int = 200
 
@@ -92,6 +96,9 @@ class Tuning:
     parts_viewed: int = 64  # Most parts with a view each: it limits the time for wide outputs.
     parts_with_bits: int = 8  # Most parts with views of their bits.
     parts_ordered: int = 6  # Most parts whose order is a view: they have 720 orders.
+    parity_bits: int = 40  # Most bits of an output whose parities are compared.
+    parities_viewed: int = 6  # Parities with a view: those that differ most.
+    column_edge_outputs: int = 1_000  # Outputs of each data set for the cells that rank columns.
     # Size classes that are combined with the pattern of the special numbers, and their range in
     # log odds. Equal steps in log odds are finer in the tails.
     size_classes: int = 32
@@ -131,8 +138,21 @@ class Tuning:
     newton_tolerance: float = 1e-3  # Newton's method stops after a shorter step.
     ridge: float = 1e-3  # The penalty on the weights, per output: it only keeps them finite.
 
+    # Linear discriminants. ---------------------------------------------------------------------
+    # Ridges, in variances: a small one finds sums without noise, large ones suit few outputs.
+    discriminant_ridges: tuple[float, ...] = (1e-9, 0.1, 10.0)
+    most_discriminant_features: int = 1_000  # The time grows with their square.
+    discriminant_work: int = 5_000_000_000  # Most outputs times squared parts: a second.
+    discriminant_clip: float = 0.5  # Spreads from the median at which parts are clipped.
+
+    # Rare leaks. -------------------------------------------------------------------------------
+    least_leak_hits: int = 4  # Least hits at one data set of what the other never gave.
+    leaks_of_column: int = 256  # Most numbers or texts of a column: those with the most hits.
+    leak_work: int = 20_000_000  # Most outputs of each data set times columns: a second.
+
     # Boosted trees. ----------------------------------------------------------------------------
     boosting_outputs: int = 150_000  # Most outputs of each data set for learning trees.
+    boosting_work: int = 3_000_000  # Most of these outputs times parts: a few seconds.
     boosting_trees: int = 60
     boosting_leaves: int = 16  # Shallow trees: the next step uses only their ranking of outputs.
     boosting_learning_rate: float = 0.15

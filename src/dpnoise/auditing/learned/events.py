@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
-from dpnoise.auditing.learned import expected_bounds, steps, views
+from dpnoise.auditing.learned import expected_bounds, rare, steps, views, wide
 from dpnoise.auditing.learned.expected_bounds import TREES, Proposal, Score
 from dpnoise.auditing.learned.steps import Cells, Steps
 from dpnoise.auditing.learned.views import DIFFERENCES, PARTS, SIDES, WHOLE, Block, Take, Text, View
@@ -22,6 +22,7 @@ from dpnoise.core.errors import import_extra
 
 # Quantile levels of the edges between cells, for monotone ratios and for free ones.
 _MONOTONE_SHARES: Final = steps.tail_shares(TUNING.monotone_log_odds, TUNING.monotone_cells - 1)
+_THRESHOLD_SHARES: Final = steps.tail_shares(TUNING.threshold_log_odds, TUNING.thresholds)
 _FREE_SHARES: Final = np.arange(1, TUNING.free_cells) / TUNING.free_cells
 
 
@@ -32,12 +33,14 @@ def propose_events(
     estimator: BoundEstimator,
     *,
     text: Text = views.no_text,
+    public: Sequence[int] = (),
     quick: bool = False,
     tree_seed: int | None = None,
 ) -> list[Proposal]:
     """Learn events from rows of two data sets, and return them, the best first.
 
-    `names` are the names of the columns; `text` returns the text that a code stands for. For the
+    `names` are the names of the columns; `text` returns the text that a code stands for; other
+    columns are also viewed together with the `public` ones. For the
     comparison of pairs, `quick` skips sums that take long to learn. `tree_seed` seeds boosted
     trees; None learns no trees.
     """
@@ -50,11 +53,20 @@ def propose_events(
         fit, select = fit.first(TUNING.quick_outputs), select.first(TUNING.quick_outputs)
         combine = select
     sample = [rows[: min(n // 2, TUNING.view_outputs)] for rows in (rows0, rows1)]
-    all_views = views.views_of(np.concatenate(sample), names, text)
+    ranked = wide.rank_columns(*sample) if len(names) > TUNING.parts_viewed else None
+    all_views = views.views_of(np.concatenate(sample), names, text, ranked)
+    all_views += wide.parity_views(*sample, names)
+    all_views += views.views_given(np.concatenate(sample), names, public)
     events: list[Proposal] = []
     scores = _learn_scores(all_views, fit, combine, quick=quick)
-    if tree_seed is not None:
-        scores = chain(scores, _boost_trees(fit.first(TUNING.boosting_outputs), combine, tree_seed))
+    columns = [j for j in views.varying_columns(np.concatenate(sample)) if j > 0]
+    scores = chain(scores, _discriminants(columns, fit, combine, quick=quick))
+    if tree_seed is not None and len(columns) > 1:
+        most = min(TUNING.boosting_outputs, TUNING.boosting_work // len(columns))
+        scores = chain(scores, _boost_trees(fit.first(most), combine.first(most), tree_seed))
+    if not quick:
+        leaks = rare.find_rare_leaks(rows0[: cuts[2]], rows1[: cuts[2]], columns, names, text)
+        scores = chain(scores, [] if leaks is None else [leaks])
     for score in scores:
         rows = select.first(TUNING.summing_outputs) if len(score.views) > 1 else select
         events += expected_bounds.propose_events_of_score(score, rows.evaluate(score), estimator)
@@ -199,6 +211,19 @@ def _learn_scores(
         yield Score((view,), (step,), (1.0,))
 
 
+def _discriminants(
+    columns: list[int], fit: _PairedRows, combine: _PairedRows, *, quick: bool
+) -> Iterator[Score]:
+    """Learn linear discriminants of the columns; their ratios are learned on other releases."""
+    if len(columns) < 2:
+        return
+    most = min(TUNING.summing_outputs, TUNING.discriminant_work // len(columns) ** 2)
+    fit, combine = fit.first(TUNING.view_ranking_outputs if quick else most), combine.first(most)
+    for of_kind in wide.discriminant_views(fit.rows, fit.count0, fit.count1, columns, quick=quick):
+        scores = [_score_of_ranking(view, combine) for view in of_kind]
+        yield max(scores, key=lambda score: _z_score(score.views[0], score.steps[0], combine))
+
+
 def _boost_trees(fit: _PairedRows, combine: _PairedRows, seed: int) -> Iterator[Score]:
     """Learn gradient boosted trees, which model dependence between parts, and their ratio.
 
@@ -221,10 +246,15 @@ def _boost_trees(fit: _PairedRows, combine: _PairedRows, seed: int) -> Iterator[
         return np.asarray(model.decision_function(block.rows))
 
     view = View("the likelihood ratio that boosted trees give", TREES, take)
+    yield _score_of_ranking(view, combine)
+
+
+def _score_of_ranking(view: View, combine: _PairedRows) -> Score:
+    """Return the score of a view that ranks outputs, with fine cells."""
     x = combine.values_of(view)
-    (edges,) = steps.edges_of(x, combine.count0 + combine.count1, _MONOTONE_SHARES)
+    (edges,) = steps.edges_of(x, combine.count0 + combine.count1, _THRESHOLD_SHARES)
     step = steps.fit_rising_steps(edges, *combine.counts(view, edges))
-    yield Score((view,), (step,), (1.0,))
+    return Score((view,), (step,), (1.0,))
 
 
 def _relearn_and_rank(

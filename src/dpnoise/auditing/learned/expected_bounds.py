@@ -22,6 +22,7 @@ from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.parallel import cores, run_in_parallel
 
+LEAKS: Final = "leaks"  # The kind of views of rare leaks.
 TREES: Final = "trees"  # The kind of the view that boosted trees give.
 _MAX_NAMED: Final = 4  # The most numbers, ranges or views in an event's words.
 
@@ -181,10 +182,14 @@ def reestimate(
 
 
 def best_proposals(proposals: Sequence[Proposal], n: int) -> list[Proposal]:
-    """Return the first n proposals, and n/2 of rare events, whose bound is less certain."""
+    """Return the first n proposals, and n/2 of rare events, whose bound is less certain.
+
+    Rare leaks are always among them: few releases do not show how often they happen.
+    """
+    leaks = [proposal for proposal in proposals if proposal.score.views[0].kind == LEAKS]
     usual = [proposal for proposal in proposals if not proposal.rare]
     rare = [proposal for proposal in proposals if proposal.rare]
-    return [*usual[:n], *rare[: max(1, n // 2)]]
+    return [*usual[:n], *rare[: max(1, n // 2)], *leaks]
 
 
 def _complexity(score: Score) -> int:
@@ -194,6 +199,8 @@ def _complexity(score: Score) -> int:
     total = sum(TUNING.free_cost_factor if step.free else 1 for step in score.steps)
     if TREES in kinds:
         total = TUNING.trees_cost_factor
+    if LEAKS in kinds:
+        total = 1
     return (TUNING.overlap_cost_factor if overlap else 1) * total
 
 

@@ -66,18 +66,25 @@ class View:
     may_be_missing: bool = True  # Whether some outputs do not have it.
 
 
-def views_of(sample: Floats, names: Sequence[str], text: Text = no_text) -> list[View]:
-    """Return the views of rows like the sample, without those that are constant in it."""
+def views_of(
+    sample: Floats, names: Sequence[str], text: Text = no_text, ranked: Sequence[int] | None = None
+) -> list[View]:
+    """Return the views of rows like the sample, without those that are constant in it.
+
+    `ranked` are the columns, the most revealing first: the first ones have a view each.
+    """
     # Column 0 is the length of the output.
-    columns = [j for j in range(sample.shape[1]) if _varies(sample[:, j])]
+    columns = varying_columns(sample)
     numbers, most = [j for j in columns if j > 0], TUNING.parts_viewed
-    views = [View(names[j], PARTS, _reader(j), text=text if j else no_text) for j in columns[:most]]
-    for j in numbers[: TUNING.parts_with_bits]:
+    leading = [j for j in (columns if ranked is None else ranked) if j in {*columns}]
+    viewed = sorted(leading[:most])
+    views = [View(names[j], PARTS, reader(j), text=text if j else no_text) for j in viewed]
+    for j in [j for j in leading if j > 0][: TUNING.parts_with_bits]:
         views += _bit_views(sample[:, j], j, names[j])
     continuous = [j for j in numbers if _special_numbers(sample[:, j]) is not None][:most]
     if len(continuous) > 1:
         # The difference of each part from the next undoes cumulative sums.
-        views.append(View(names[continuous[0]], DIFFERENCES, _reader(continuous[0])))
+        views.append(View(names[continuous[0]], DIFFERENCES, reader(continuous[0])))
         for i, j in pairwise(continuous):
             views.append(View(f"{names[j]} - {names[i]}", DIFFERENCES, _difference_reader(i, j)))
     if len(numbers) > 1:
@@ -88,13 +95,19 @@ def views_of(sample: Floats, names: Sequence[str], text: Text = no_text) -> list
     return [replace(v, may_be_missing=bool(np.isnan(x).any())) for v, x in values if _varies(x)]
 
 
+def varying_columns(sample: Rows) -> list[int]:
+    """Return the columns that are not constant in a sample."""
+    return [j for j in range(sample.shape[1]) if _varies(sample[:, j])]
+
+
 def _varies(x: Rows) -> bool:
     known = x[~np.isnan(x)]
     return 0 < len(known) < len(x) or (len(known) > 0 and bool((known != known[0]).any()))
 
 
 @cache
-def _reader(j: int) -> Take:
+def reader(j: int) -> Take:
+    """Return the function that takes a column."""
     return lambda block: block.rows[:, j]
 
 
@@ -123,7 +136,7 @@ def _bit_views(x: Floats, j: int, name: str) -> list[View]:
 def _summary_views(sample: Floats, numbers: list[int]) -> list[View]:
     """Return views that summarise all numbers of an output."""
     zeros, ones = np.zeros(len(numbers)), np.ones(len(numbers))
-    medians, spreads = _median_and_spread(sample[:, numbers])
+    medians, spreads = median_and_spread(sample[:, numbers])
 
     def count_above(block: Block) -> Floats:
         flags = [block.rows[:, j] > median for j, median in zip(numbers, medians, strict=True)]
@@ -168,7 +181,7 @@ def _order_of(numbers: list[int]) -> Take:
     return take
 
 
-def _median_and_spread(parts: Floats) -> tuple[Floats, Floats]:
+def median_and_spread(parts: Floats) -> tuple[Floats, Floats]:
     """Return the median of each part, and its median absolute deviation."""
     medians = np.nanmedian(parts, axis=0)
     spreads = np.nanmedian(np.abs(parts - medians), axis=0)
@@ -215,7 +228,7 @@ def _joint_views(
         return views
     plain_parts = sample[:, numbers]
     without_special = np.where(np.isin(plain_parts, points), np.nan, plain_parts)
-    medians, spreads = _median_and_spread(without_special)
+    medians, spreads = median_and_spread(without_special)
 
     def smallest_plain(block: Block) -> Floats:
         out = np.full(len(block.rows), np.inf)
@@ -243,6 +256,23 @@ def _joint_view(
         return (((code >> np.uint64(11)) + size) & _BITS).astype(np.float64)
 
     return View(words, kind, take, coded=True, ordered_span=TUNING.size_classes)
+
+
+def views_given(sample: Floats, names: Sequence[str], public: Sequence[int]) -> list[View]:
+    """Return a view of each varying column together with the public columns, in classes."""
+
+    def pattern(block: Block) -> Floats:
+        return _codes(len(block.rows), (_column(block.rows, j) for j in public))
+
+    def size_of(j: int) -> Callable[[Block], Floats]:
+        return lambda block: np.nan_to_num(_column(block.rows, j).astype(np.float64), nan=-np.inf)
+
+    given = f"given {' and '.join(names[j] for j in public)}"
+    others = [j for j in varying_columns(sample) if j not in public][: TUNING.parts_viewed]
+    return [
+        _joint_view(sample, pattern, size_of(j), f"{names[j]}, {given},", PARTS)
+        for j in (others if public else [])
+    ]
 
 
 def row_codes(rows: Rows) -> Floats:

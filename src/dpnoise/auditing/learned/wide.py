@@ -1,0 +1,184 @@
+"""Views that need both data sets: linear discriminants, parities, and the columns that differ most.
+
+A sum of likelihood ratios needs the ratio of each part, which few releases do not show where many
+parts reveal a little each. A linear discriminant needs only means and covariances. It also finds
+noise that parts share, such as that of a total of the parts.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+
+from dpnoise.auditing.learned.steps import count_by_cell, find_cells
+from dpnoise.auditing.learned.views import CODES, Block, Rows, Take, View, median_and_spread
+from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.arrays import Floats
+from dpnoise.kernels import compile_kernel
+
+DISCRIMINANT: Final = "discriminant"  # The kind of its views.
+_FARTHEST: Final = 1e3  # Largest distance from the median, in spreads, so that sums stay exact.
+
+
+def rank_columns(sample0: Rows, sample1: Rows) -> list[int]:
+    """Return the columns of rows at two data sets, the most different first.
+
+    The statistic is chi-squared over cells between quantiles, and of single numbers at these.
+    """
+    ones, few = np.ones(len(sample0)), TUNING.column_edge_outputs
+    shares = np.arange(1, TUNING.free_cells) / TUNING.free_cells
+    statistics = []
+    for x0, x1 in zip(sample0.T, sample1.T, strict=True):
+        known = np.sort(np.nan_to_num(np.concatenate([x0[:few], x1[:few]])).astype(np.float64))
+        cuts = known[(shares * len(known)).astype(int)]
+        edges = np.unique(np.concatenate([cuts, np.nextafter(cuts, np.inf), [np.inf]]))
+        counts = (count_by_cell(edges, find_cells(edges, x), ones, ones)[0] for x in (x0, x1))
+        c0, c1 = counts
+        statistics.append(float(((c0 - c1) ** 2 / np.maximum(c0 + c1, 1)).sum()) / len(edges))
+    return np.argsort(-np.array(statistics), kind="stable").tolist()
+
+
+def discriminant_views(
+    rows: Rows, count0: Floats, count1: Floats, columns: list[int], *, quick: bool
+) -> Iterator[list[View]]:
+    """Yield linear discriminants of some columns, from rows and their counts at both data sets.
+
+    Each list has those of one kind of features; `quick` has the first kind only. They differ in the
+    ridge: a small one shows sums without noise, and a large one needs fewer releases.
+    """
+    medians, spreads = median_and_spread(rows[: TUNING.view_outputs, columns])
+    for words, (transform, factor) in list(_KINDS.items())[: 1 if quick else None]:
+        if factor * len(columns) <= TUNING.most_discriminant_features:
+            features = _Features(columns, medians, spreads, transform)
+            weights = _learn_weights(features, rows, count0, count1)
+            project = _projection(features, weights)
+            takes = [_column_of(project, k) for k in range(weights.shape[1])]
+            shown = f"the linear discriminant of {words}"
+            yield [View(shown, DISCRIMINANT, take) for take in takes]
+
+
+def _clip(x: Floats) -> Floats:
+    return np.clip(x, -TUNING.discriminant_clip, TUNING.discriminant_clip, out=x)
+
+
+def _with_distances(x: Floats) -> Floats:
+    return np.hstack([x, np.abs(x)])
+
+
+# Functions of the deviations of parts from their medians, in spreads, and the features of a part.
+_KINDS: Final[dict[str, tuple[Callable[[Floats], Floats], int]]] = {
+    "the parts": (lambda x: x, 1),
+    "the parts, each clipped": (_clip, 1),
+    "the parts and their distances from the middle": (_with_distances, 2),
+}
+
+
+class _Features:
+    """Features of the deviations of columns from their medians."""
+
+    def __init__(
+        self,
+        columns: list[int],
+        medians: Floats,
+        spreads: Floats,
+        transform: Callable[[Floats], Floats],
+    ) -> None:
+        self._columns, self._medians, self._spreads = columns, medians, spreads
+        self._transform = transform
+
+    def __call__(self, rows: Rows) -> Floats:
+        """Return the features of each row; a missing part counts as the median."""
+        x = (rows[:, self._columns] - self._medians) / self._spreads
+        return self._transform(np.clip(np.nan_to_num(x, copy=False), -_FARTHEST, _FARTHEST, out=x))
+
+
+def _learn_weights(features: _Features, rows: Rows, count0: Floats, count1: Floats) -> Floats:
+    """Return the weights of the features in a discriminant, one column for each ridge."""
+    share0, share1 = count0 / count0.sum(), count1 / count1.sum()
+    squares, means = np.zeros((0, 0)), np.zeros(1)
+    for start in range(0, len(rows), TUNING.block_rows):
+        span = slice(start, start + TUNING.block_rows)
+        x, shares = features(rows[span]), np.stack([share0[span], share1[span]])
+        means = means + shares @ x
+        squares = squares if len(squares) else np.zeros((x.shape[1], x.shape[1]))
+        _add_products(np.ascontiguousarray(x), shares.sum(axis=0), squares)
+    covariance = (squares + np.tril(squares, -1).T - means.T @ means) / 2
+    sizes = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
+    sizes[sizes == 0] = 1.0
+    variances, vectors = np.linalg.eigh(covariance / np.outer(sizes, sizes))
+    moves = vectors.T @ ((means[0] - means[1]) / sizes)
+    ridges = np.array(TUNING.discriminant_ridges)
+    weights = vectors @ (moves[:, None] / (np.maximum(variances, 0.0)[:, None] + ridges))
+    return np.asarray(weights / sizes[:, None])
+
+
+@compile_kernel
+def _add_products(x: Floats, weights: Floats, out: Floats) -> None:
+    """Add the weighted products of the columns of some rows to the lower triangle of `out`.
+
+    The threads of BLAS wait for each other, which takes long where other processes are busy.
+    """
+    rows = x.shape[0] // 4 * 4
+    for i in range(0, rows, 4):
+        for a in range(x.shape[1]):
+            w0, w1 = weights[i] * x[i, a], weights[i + 1] * x[i + 1, a]
+            w2, w3 = weights[i + 2] * x[i + 2, a], weights[i + 3] * x[i + 3, a]
+            for b in range(a + 1):
+                first = w0 * x[i, b] + w1 * x[i + 1, b]
+                out[a, b] += first + (w2 * x[i + 2, b] + w3 * x[i + 3, b])
+    for i in range(rows, x.shape[0]):
+        for a in range(x.shape[1]):
+            for b in range(a + 1):
+                out[a, b] += weights[i] * x[i, a] * x[i, b]
+
+
+def _projection(features: _Features, weights: Floats) -> Take:
+    def project(block: Block) -> Floats:
+        out = np.empty((weights.shape[1], len(block.rows)))
+        for start in range(0, len(block.rows), TUNING.block_rows):
+            span = slice(start, start + TUNING.block_rows)
+            out[:, span] = (features(block.rows[span]) @ weights).T
+        return out
+
+    return project
+
+
+def _column_of(project: Take, k: int) -> Take:
+    return lambda block: block.of(project)[k]
+
+
+def parity_views(sample0: Rows, sample1: Rows, names: Sequence[str]) -> list[View]:
+    """Return parities of two and three bits: those that differ most between two data sets."""
+    both = np.concatenate([sample0, sample1])
+    bits = [j for j in range(1, both.shape[1]) if len(np.unique(both[:, j])) == 2]
+    if len(bits) < 2:
+        return []
+    bits = bits[: TUNING.parity_bits]
+    high = both[:, bits].max(axis=0)
+    n = len(sample0)
+    # The bits of each column in words; the rows of the two data sets do not share a word.
+    packed = [np.packbits((x[:, bits] == high).T, axis=1) for x in (sample0, sample1)]
+    words0, words1 = (np.pad(x, ((0, 0), (0, -x.shape[1] % 8))).view(np.uint64) for x in packed)
+
+    def moves(rest: int, *chosen: int) -> list[tuple[float, tuple[int, ...]]]:
+        shares = [
+            np.bitwise_count(np.bitwise_xor.reduce(words[[*chosen]], axis=0) ^ words[rest:]).sum(1)
+            for words in (words0, words1)
+        ]
+        difference = np.abs(np.subtract(*shares, dtype=np.float64)) / n
+        return [(x, (*chosen, rest + k)) for k, x in enumerate(difference.tolist())]
+
+    subsets = [move for i in range(len(bits)) for move in moves(i + 1, i)]
+    for i, j in combinations(range(len(bits)), 2):
+        subsets += moves(j + 1, i, j)
+    best = [subset for _, subset in sorted(subsets, reverse=True)[: TUNING.parities_viewed]]
+    return [_parity_view([bits[k] for k in subset], high[[*subset]], names) for subset in best]
+
+
+def _parity_view(columns: list[int], high: Floats, names: Sequence[str]) -> View:
+    def take(block: Block) -> Floats:
+        flags = [block.rows[:, j] == most for j, most in zip(columns, high, strict=True)]
+        return np.logical_xor.reduce(flags).astype(np.float64)
+
+    return View(f"the parity of {' and '.join(names[j] for j in columns)}", CODES, take)
