@@ -470,7 +470,7 @@ def _adapt_to_numbers(event: Event) -> Event:
 
 def _decode_rows(rows: Floats) -> list[list[object]]:
     """Return each release of such rows as a list of one part."""
-    return rows[:, 1:].astype(object).tolist()
+    return [[x] for x in rows[:, 1].tolist()]
 
 
 def _count_final_events(

@@ -345,8 +345,8 @@ class _ScoreSource:
 
     def points(self, error: float) -> list[TradeoffPoint]:
         """Return the points of the curve, which hold together except with probability `error`."""
-        shown = self._candidates[0].shown
-        return self._tally.points(shown[:: self._turn], error) if self._scores else []
+        first, second = self._candidates[0].shown[:: self._turn]
+        return self._tally.points((first, second), error) if self._scores else []
 
     def _compare(self, rows: Floats) -> None:
         self._compared += len(rows)
@@ -362,7 +362,10 @@ def _of_scores(candidate: Candidate, i: int, proposals: Sequence[Proposal]) -> C
     """Return the candidate with its event as one of scores: column i has its own."""
     if not proposals:
         return candidate
-    event = replace(candidate.event, holds=lambda values: proposals[i].holds(values[:, i]))
+    event = replace(
+        candidate.event,
+        holds=lambda values: proposals[i].holds(np.asarray(values[:, i], np.float64)),
+    )
     return replace(candidate, event=event)
 
 

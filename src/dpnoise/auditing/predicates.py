@@ -282,7 +282,7 @@ def excludes(
         return np.zeros(n, dtype=releases.dtype)
 
     target = Target("replayed releases", "", scale, like)
-    event = ATTACKS[attack](**options).find(target, value0, value1, len(releases))  # type: ignore[arg-type]
+    event = ATTACKS[attack](**options).find(target, value0, value1, len(releases))
     return event.holds(releases[: len(releases) // event.releases * event.releases])
 
 
@@ -304,7 +304,7 @@ class _LiteralConstants(ast.NodeTransformer):
     def __init__(self) -> None:
         self.constants: dict[str, object] = {}
 
-    def visit(self, node: ast.AST) -> ast.AST:
+    def visit(self, node: ast.AST) -> Any:
         if not isinstance(node, ast.List | ast.Set | ast.Dict | ast.Tuple):
             return self.generic_visit(node)
         name = f"_{len(self.constants)}"
@@ -322,7 +322,8 @@ def _compile(text: str) -> tuple[CodeType, dict[str, object]]:
         if not (isinstance(node, _ALLOWED) and is_known and is_plain_call):
             raise ArgumentError(f"A predicate cannot have {ast.unparse(node)[:60]!r}.")
     literals = _LiteralConstants()
-    checked = ast.fix_missing_locations(literals.visit(tree))
+    checked = ast.Expression(literals.visit(tree.body))
+    ast.fix_missing_locations(checked)
     names = {"__builtins__": {}, **_FUNCTIONS, **literals.constants}
     return compile(checked, "<predicate>", "eval"), names
 

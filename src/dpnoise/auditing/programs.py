@@ -108,7 +108,7 @@ class _Process:
         )
         reader.start()
         # No process outlives the audit.
-        weakref.finalize(self, _end, self._popen, self._errors)
+        weakref.finalize(self, _end, self._popen, reader, self._errors)
 
     def has_ended(self, call: str) -> bool:
         """Return whether it ended without an error; raise if it wrote too many lines."""
@@ -168,17 +168,18 @@ def _pipe(stream: IO[str] | None) -> IO[str]:
 
 
 def _read_lines(stream: IO[str], lines: Lines) -> None:
-    with suppress(OSError, ValueError):
+    with stream, suppress(OSError, ValueError):
         for line in stream:
             lines.put(line.rstrip("\n"))
     lines.put(None)
 
 
-def _end(popen: "subprocess.Popen[str]", errors: IO[str]) -> None:
+def _end(popen: "subprocess.Popen[str]", reader: threading.Thread, errors: IO[str]) -> None:
     kill_session(popen)
     with suppress(OSError):
         _pipe(popen.stdin).close()
     popen.wait()
+    reader.join(_PATIENCE)
     errors.close()
 
 

@@ -7,11 +7,11 @@ import numpy as np
 
 from dpnoise.auditing.learned.expected_bounds import Proposal
 from dpnoise.auditing.learned.steps import Steps, find_cells
-from dpnoise.auditing.learned.views import PARTS, Rows, View
+from dpnoise.auditing.learned.views import PARTS, View
 from dpnoise.auditing.predicates import evaluate_predicate, pattern_of
 from dpnoise.core.arrays import Flags, Floats
 
-Decode = Callable[[Rows], list[list[object]]]
+Decode = Callable[[Floats], list[list[object]]]
 Codes = Mapping[object, float]  # The code of each label.
 
 _MOST_RANGES: Final = 2  # The most ranges that are written as comparisons.
@@ -31,7 +31,7 @@ def write_event(
     return _Writer(proposal, decode, codes or {}, other_code).write()
 
 
-def agrees(source: str, proposal: Proposal, rows: Rows, decode: Decode) -> bool:
+def agrees(source: str, proposal: Proposal, rows: Floats, decode: Decode) -> bool:
     """Return whether an expression is true of the same rows as the event."""
     return bool((evaluate_predicate(source, decode(rows)) == proposal.event.holds(rows)).all())
 

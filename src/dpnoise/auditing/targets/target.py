@@ -189,6 +189,7 @@ def function_of(
         if not target or not all(isinstance(word, str) for word in target):
             errors.reject("target", target, "be a command: a list of strings, the program first")
         return shlex.join(target), partial(from_command, list(target))
+    function: Callable[..., Data]
     if isinstance(target, str):
         name, function = target, import_function(target)
     else:
@@ -203,7 +204,7 @@ def function_of(
 def _takes(function: Callable[..., Data], arguments: int) -> bool:
     """Return whether a function can be called with this many arguments, as far as it says."""
     try:
-        inspect.signature(function).bind(*range(arguments))
+        inspect.signature(function).bind(*([0] * arguments))
     except (TypeError, ValueError):
         return False
     return not isinstance(function, type)
