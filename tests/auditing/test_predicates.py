@@ -36,7 +36,10 @@ def release_some(bit: int, n: int) -> Any:
 
 def answer_in_tuples(bit: int, n: int) -> Any:
     noise = rng.laplace(size=n).tolist()
-    return [("yes", x, i) if a else ("no",) for i, (a, x) in enumerate(zip(flip(bit, n), noise))]
+    return [
+        ("yes", x, i) if a else ("no",)
+        for i, (a, x) in enumerate(zip(flip(bit, n), noise, strict=True))
+    ]
 
 
 KINDS: dict[str, Callable[[int, int], Any]] = {

@@ -1,4 +1,4 @@
-"""Programs as mechanisms: started once where they stay alive, for each request where they do not."""
+"""Programs as mechanisms: started once if they stay alive, else for each request."""
 
 import sys
 from pathlib import Path
@@ -63,9 +63,8 @@ def test_a_constant_is_no_fixed_seed(tmp_path: Path) -> None:
 
 def test_lines_that_nobody_asked_for_are_an_error(tmp_path: Path) -> None:
     text = STAYS.replace("flush=True)", "flush=True)\n    print('more', flush=True)")
-    with pytest.raises(TargetError, match="more lines than it was asked for|the same|lines, not"):
-        for _ in range(50):
-            ask_often(make_program(text, tmp_path))
+    with pytest.raises(TargetError, match="more lines than it was asked for"):
+        ask_often(make_program(text, tmp_path), 50)
 
 
 def test_the_status_and_the_last_error_of_a_program_are_named(tmp_path: Path) -> None:
@@ -75,9 +74,8 @@ def test_the_status_and_the_last_error_of_a_program_are_named(tmp_path: Path) ->
 
 
 def test_a_program_that_stays_is_audited(tmp_path: Path) -> None:
-    text = (START + "for line in sys.stdin:\n    q = json.loads(line)\n"
-            "    for _ in range(q['n']): print(json.dumps(q['data'] + random.random()))\n"
-            "    sys.stdout.flush()\n").replace("{path!r}", repr(str(tmp_path / "log")))  # fmt: skip
+    text = STAYS.replace("random.random()", "json.loads(line)['data'] + random.random()")
+    text = text.replace("{path!r}", repr(str(tmp_path / "log")))
     report = dpnoise.audit([sys.executable, "-c", text], 1.0, neighbours=[(0, 1)], budget=4_000)
     assert report.broken
     assert starts(tmp_path) <= 3
