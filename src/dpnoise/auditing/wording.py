@@ -55,7 +55,7 @@ def curve_words(curve: "TradeoffCurve") -> str:
 
     >>> from dpnoise.auditing.tradeoff import TradeoffCurve, TradeoffPoint
     >>> print(curve_words(TradeoffCurve((TradeoffPoint("a", "b", 0.5, 0.1),))))
-    epsilon is at least 1.6 at delta 0, 1.6 at 1e-06, 1.58 at 0.01, 1.38 at 0.1; mu 1.28; rho 0.43
+    epsilon is at least 1.6 at delta 0, 1.6 at 1e-06, 1.58 at 0.01, 1.38 at 0.1; mu 1.28; rho 0.532
     """
     bounds = [f"{bound_text(curve.epsilon(delta))} at {delta:g}" for delta in CURVE_DELTAS]
     if not curve.mu:

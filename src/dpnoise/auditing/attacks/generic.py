@@ -65,7 +65,12 @@ class Threshold(Attack):
         above0, above1 = (n - np.searchsorted(y, cuts, side="right") for y in (y0, y1))
         hits0, hits1 = np.concatenate([below0, above0]), np.concatenate([below1, above1])
         best = int(base.expected_bound(hits0, hits1, n, self.estimator).argmax())
-        return base.threshold_event(cuts[best % _CUTS], above=best >= _CUTS)
+        cut, above = float(cuts[best % _CUTS]), bool(best >= _CUTS)
+        # The shortest threshold that no release of the sample lies before.
+        short = (float(f"{cut:.{digits}g}") for digits in range(3, 18))
+        counts = [int(np.searchsorted(y, cut)) for y in (y0, y1)]
+        cut = next(x for x in short if [int(np.searchsorted(y, x)) for y in (y0, y1)] == counts)
+        return base.threshold_event(cut, above=above)
 
 
 def exponents(y: Releases) -> tuple[Integers, Integers]:
