@@ -361,14 +361,12 @@ def test_rho_is_the_largest_of_renyi_divergences_by_their_orders() -> None:
     assert Claim("rho", 1.0).bound(p0, p1) == pytest.approx((divergence / orders).max(), rel=1e-3)
 
 
-def test_the_certified_curve_falls_from_the_difference_to_zero() -> None:
+def test_the_certified_curve_has_the_limits_of_the_best_finding() -> None:
     report = dpnoise.audit(without_noise, 1.0, attacks=["threshold"], budget=24_000)
-    best = report.findings[0]
-    epsilons, deltas = zip(*report.curve, strict=True)
-    assert deltas[0] == pytest.approx(best.low - best.high)
-    assert list(deltas) == sorted(deltas, reverse=True)
-    assert epsilons[-1] == pytest.approx(report.epsilon_lower)
-    assert abs(deltas[-1]) < 1e-9
+    best, curve = report.findings[0], report.curve()
+    assert curve.delta(0.0) == pytest.approx(best.low - best.high)
+    assert curve.epsilon() == pytest.approx(report.epsilon_lower)
+    assert curve.delta(report.epsilon_lower) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_an_expected_bound_is_what_would_be_certified_if_the_counts_were_right() -> None:

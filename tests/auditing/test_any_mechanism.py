@@ -27,6 +27,7 @@ from dpnoise.auditing.neighbours import neighbours_of, rows_to_change
 from dpnoise.auditing.outputs import Encoder, OutputSource
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import TargetError
+from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError
 
 CERTAIN = 1 - FALSE_ALARM
@@ -171,7 +172,8 @@ def test_every_bound_is_that_of_its_counts_at_its_share_of_the_error() -> None:
     report = audit_bits(flip, confidence=0.9)
     for finding in report.findings:
         assert finding.epsilon_lower == finding.certified == certified_bounds.tossed_epsilon(
-            finding.hits0, finding.trials0, finding.hits1, finding.trials1, error=1 - 0.9
+            finding.hits0, finding.trials0, finding.hits1, finding.trials1,
+            error=(1 - 0.9) * (1 - TUNING.curve_error_share),
         )  # fmt: skip
     assert report.epsilon_lower == report.findings[0].epsilon_lower
 
@@ -187,7 +189,11 @@ def test_the_error_of_two_events_is_split_between_them(monkeypatch: pytest.Monke
     findings = audit_bits(flip, budget=1_200_000, confidence=0.9).findings
     expected = [
         certified_bounds.tossed_epsilon(
-            finding.hits0, finding.trials0, finding.hits1, finding.trials1, error=(1 - 0.9) * part
+            finding.hits0,
+            finding.trials0,
+            finding.hits1,
+            finding.trials1,
+            error=(1 - 0.9) * (1 - TUNING.curve_error_share) * part,
         )
         for finding, part in zip(findings, (0.9, 0.1), strict=True)
     ]

@@ -227,7 +227,7 @@ def test_a_report_survives_its_file(tmp_path: Path) -> None:
 def test_a_file_that_is_no_report_is_refused(tmp_path: Path) -> None:
     for text in ("[]", '{"format": 99}'):
         (tmp_path / "other.json").write_text(text)
-        with pytest.raises(ArgumentError, match="The report must have format 2"):
+        with pytest.raises(ArgumentError, match="The report must have format 3"):
             Report.from_json(tmp_path / "other.json")
 
 

@@ -19,7 +19,7 @@ from dpnoise.auditing import additive_noise, any_mechanism, targets
 from dpnoise.auditing.processes import check_restarts, release_program
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import Target, TargetError
-from dpnoise.auditing.targets.target import _kill_session
+from dpnoise.auditing.targets.target import kill_session
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, DpnoiseError
 from dpnoise.release.calibration import gaussian_scale
 
@@ -263,7 +263,7 @@ def test_a_command_is_ended_with_what_it_has_started() -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
-        _kill_session(process)
+        kill_session(process)
         assert process.communicate(timeout=60) == ("", "")
 
 

@@ -111,12 +111,12 @@ def hostile_objects(folder: Path) -> dict[str, Any]:
     question = Question(["mean"], HOSTILE, 0, 9, by=[HOSTILE + "by"])
     request = Request(1.0, [question], groups={HOSTILE + "by": [HOSTILE]})
     finding = Finding(
-        HOSTILE, "outputs", HOSTILE, HOSTILE, HOSTILE, 1, 9, 10, 0, 10, 0.5, 0.1, 2.0, 2.0, 0.99,
-        broken=True, evidence={},
+        HOSTILE, "outputs", HOSTILE, HOSTILE, HOSTILE, HOSTILE, 1, 9, 10, 0, 10, 0.5, 0.1, 2.0, 2.0,
+        0.99, broken=True, evidence={},
     )  # fmt: skip
     report = Report(
-        HOSTILE, "1", "", 0.0, "epsilon", 1.0, 0.0, 1.0, 0.99, [finding], [], {}, [], "", 3.0, 20,
-        1.0, HOSTILE, {},
+        HOSTILE, "1", "", 0.0, "epsilon", 1.0, 0.0, 1.0, 0.99, [finding], [], {}, [], "", [], 3.0,
+        20, 1.0, HOSTILE, {},
     )  # fmt: skip
     return {
         "Question": question,

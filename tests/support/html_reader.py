@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 class Reader(HTMLParser):
     """Reads a page as strictly as XML: every tag is closed, in order."""
 
-    VOID = frozenset({"meta", "rect", "line", "wbr"})
+    VOID = frozenset({"meta", "rect", "line", "path", "wbr"})
     INLINE = frozenset({"sup", "tspan", "strong"})
 
     def __init__(self, text: str) -> None:

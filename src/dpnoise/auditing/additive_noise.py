@@ -31,6 +31,7 @@ from dpnoise.auditing.calls import affordable_budget, draw_fresh, with_time_limi
 from dpnoise.auditing.counting import FALSE_ALARM_RATE, LEARNED, Candidate
 from dpnoise.auditing.learned.events import propose_events
 from dpnoise.auditing.learned.expected_bounds import best_proposals
+from dpnoise.auditing.learned.sources import write_event
 from dpnoise.auditing.neighbours import SEARCH_RELEASES, pairs_of_values, search_pairs
 from dpnoise.auditing.options import AuditOptions, Progress, Watch
 from dpnoise.auditing.processes import run_side_channel_checks
@@ -43,6 +44,7 @@ from dpnoise.auditing.targets.target import (
     check_target,
 )
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.auditing.wording import format_value
 from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import DpnoiseError
 
@@ -215,6 +217,7 @@ def _audit(target: object, options: AuditOptions) -> Report:
         observations=observations,
         skipped=skipped,
         pairs=list(pairs),
+        points=[],
         method=(_SEARCH_WORDS if searched else "") + method,
         ceiling=counting.ceiling(options.claim, final, plan.final_error),
         releases=searched + 4 * len(pairs) * plan.pair_size + 2 * plan.rechoosing_size + 2 * final,
@@ -228,7 +231,13 @@ def _resolve(target: object, options: AuditOptions) -> Target:
         # mu and rho imply no scale: a named target is made for epsilon 1, and attacks assume this.
         epsilon, scale = 1.0, scale or TUNING.default_scale
     return targets.resolve(
-        target, epsilon, options.delta, options.sensitivity, scale, options.time_limit
+        target,
+        epsilon,
+        options.delta,
+        options.sensitivity,
+        scale,
+        options.time_limit,
+        one_by_one=options.one_by_one,
     )
 
 
@@ -439,11 +448,13 @@ def _learn_events(
     events = []
     for proposal in best_proposals(learned, TUNING.candidates_counted_again):
         values = pair[::-1] if proposal.swapped else pair
-        events.append((_adapt_to_numbers(proposal.event), values))
+        source = write_event(proposal, _decode_rows)
+        events.append((_adapt_to_numbers(replace(proposal.event, source=source)), values))
     for values in (pair, pair[::-1]):
         # Whatever the noise, a target may release the value itself.
         is_value = partial(np.equal, values[0])
-        events.append((Event(f"y is exactly {values[0]:g}", is_value), values))
+        words = f"y is exactly {format_value(values[0])}"
+        events.append((Event(words, is_value, source=f"number(y, 0) == {values[0]!r}"), values))
     return [Candidate(LEARNED, OUTPUTS, event, values, values) for event, values in events]
 
 
@@ -454,7 +465,12 @@ def _as_rows(releases: Releases) -> Floats:
 
 def _adapt_to_numbers(event: Event) -> Event:
     """Turn an event of such rows into an event of numbers."""
-    return Event(event.words, lambda y: event.holds(_as_rows(y)))
+    return replace(event, holds=lambda y: event.holds(_as_rows(y)))
+
+
+def _decode_rows(rows: Floats) -> list[list[object]]:
+    """Return each release of such rows as a list of one part."""
+    return [[x] for x in rows[:, 1].tolist()]
 
 
 def _count_final_events(

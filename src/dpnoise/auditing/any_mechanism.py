@@ -30,6 +30,7 @@ from dpnoise.auditing.learned.events import (
     tune_thresholds,
 )
 from dpnoise.auditing.learned.expected_bounds import Proposal, Score
+from dpnoise.auditing.learned.sources import agrees, write_event
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.options import AuditOptions, Progress, Watch
 from dpnoise.auditing.outputs import Outputs, OutputSource, describe_data
@@ -37,6 +38,7 @@ from dpnoise.auditing.report import Finding, Report
 from dpnoise.auditing.targets import MECHANISMS
 from dpnoise.auditing.targets.mechanisms import Data, Pair
 from dpnoise.auditing.targets.target import MECHANISM_SIGNATURE, check_target
+from dpnoise.auditing.tradeoff import ScoreTally, TradeoffPoint
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core import errors
 from dpnoise.core.arrays import Floats
@@ -46,6 +48,8 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 _CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
+# First outputs on which an event and its text must agree.
+_COMPARED_OUTPUTS: Final = 1_000
 _COIN: Final = " on average: a fair coin chose the data set of each release"
 _METHOD: Final = (
     "{pairs} pairs of data sets were compared on {sizes.screening:,} releases of each data set. "
@@ -54,7 +58,8 @@ _METHOD: Final = (
     "events were compared on {sizes.comparing:,} or more. Then {counted} events were counted in "
     "{final:,} fresh releases of each data set{coin}. That number was set before drawing them. "
     "Limits are exact (Clopper and Pearson). The audit's failure probability is split over the "
-    "counted events and the limits of each. Releases were tested for independence, with a false "
+    "points of the trade-off curve, the counted events and the limits of each. Releases were "
+    "tested for independence, with a false "
     f"alarm probability of {FALSE_ALARM_RATE:g} for each test, and then assumed independent."
 )
 
@@ -199,16 +204,17 @@ def _audit(target: object, options: AuditOptions) -> Report:
             again = replace(options, boosting=bool(options.boosting))
             chosen = _choose_events(source, pairs, sizes, again)
     final = _final_trials(source, chosen, sizes, budget, options)
-    findings, ceiling_of_count = _count_final_events(source, chosen.candidates, final, options)
+    findings, points, ceiling_of_count = _count_final_events(source, chosen, final, options)
     options.watch(findings)
     options.progress(1.0, "done")
     shown, coin = [_describe_pair(pair) for pair in pairs], _COIN if options.claim.is_ratio else ""
     numbers = {"pairs": len(pairs), "counted": len(chosen.candidates), "final": final}
     method = _METHOD.format(sizes=sizes, chosen=chosen, coin=coin, **numbers)
+    for kind in sorted(source.not_copied):
+        method += f" Data of the class {kind} cannot be copied: each call got the same object."
     results = {"method": method, "ceiling": ceiling_of_count, "releases": source.drawn}
-    return options.report(
-        target, source.name, package, started, findings=findings, pairs=shown, **results
-    )
+    results |= {"findings": findings, "points": points, "pairs": shown}
+    return options.report(target, source.name, package, started, **results)
 
 
 class _ViewedSource(OutputSource):
@@ -287,6 +293,7 @@ class _ChosenEvents:
     """The events that will be counted, with their counts in the pilot."""
 
     candidates: list[Candidate]
+    proposals: list[Proposal]  # The candidates' scores and thresholds; none if nothing was learned.
     seconds_each: float  # Seconds per release of the pilot.
     pairs: int  # Number of pairs for which events were learned.
     scores: int  # Number of compared scores.
@@ -306,7 +313,10 @@ def _choose_events(
         # Without a comparison to follow, the thresholds chosen here are final: so be cautious.
         estimator = replace(estimator, caution=TUNING.discount_of_best)
     best, counts, trials = _run_pilot(source, learned, sizes, estimator)
-    events = [(proposal.event, pair[::-1] if proposal.swapped else pair) for proposal, pair in best]
+    events = [
+        (_export_event(proposal, source), pair[::-1] if proposal.swapped else pair)
+        for proposal, pair in best
+    ]
     if not events:
         events, counts = [(_CONSTANT, pairs[0])], np.zeros((1, 2))
     candidates = []
@@ -315,7 +325,17 @@ def _choose_events(
         shown = _describe_pair(pair)
         candidates.append(Candidate(LEARNED, OUTPUTS, event, pair, shown, (at0, at1)))
     seconds_each = (time.perf_counter() - clock) / (2 * (sizes.tuning + sizes.comparing))
-    return _ChosenEvents(candidates, seconds_each, len(best_pairs), len(learned))
+    proposals = [proposal for proposal, _ in best]
+    return _ChosenEvents(candidates, proposals, seconds_each, len(best_pairs), len(learned))
+
+
+def _export_event(proposal: Proposal, source: _ViewedSource) -> Event:
+    """Return the event with its text in Python; an event of the caller's views has none."""
+    if source.views:
+        return proposal.event
+    encoder = source.encoder
+    text = write_event(proposal, encoder.decode, encoder.codes, encoder.other_code)
+    return replace(proposal.event, source=text)
 
 
 def _grown_budget(
@@ -355,21 +375,84 @@ def _final_trials(
 
 
 def _count_final_events(
-    source: _ViewedSource, candidates: Sequence[Candidate], final: int, options: AuditOptions
-) -> tuple[list[Finding], float]:
-    """Count events in fresh releases; return the findings, and the largest possible bound."""
+    source: _ViewedSource, chosen: _ChosenEvents, final: int, options: AuditOptions
+) -> tuple[list[Finding], list[TradeoffPoint], float]:
+    """Count events in fresh releases.
+
+    Return the findings, points of the trade-off curve, and the largest possible bound.
+    """
+    candidates, proposals = chosen.candidates, chosen.proposals
     options.progress(0.5, f"counting {len(candidates)} events in {2 * final:,} releases")
     claim, tossed, error = options.claim, options.claim.is_ratio, 1 - options.confidence
+    curve_error = TUNING.curve_error_share * error if proposals else 0.0
     source.encoder.close()
+    scores = _ScoreSource(source, candidates, proposals)
     counted = counting.count_events(
-        candidates, source.rows, final, source.chunk, source.name, tossed=tossed, seed=options.seed
-    )
+        [_of_scores(candidate, i, proposals) for i, candidate in enumerate(candidates)],
+        scores.draw, final, source.chunk, source.name, tossed=tossed, seed=options.seed,
+    )  # fmt: skip
     shares = TUNING.event_error_shares if len(candidates) > 1 else (1.0,)
-    pairs = zip(counted, shares, strict=True)
-    findings = [counting.certify(c, options, error * share, tossed=tossed) for c, share in pairs]
+    findings = []
+    for i, (candidate, share) in enumerate(zip(counted, shares, strict=True)):
+        finding = counting.certify(candidate, options, (error - curve_error) * share, tossed=tossed)
+        findings.append(replace(finding, predicate="") if i in scores.differ else finding)
+    points = scores.points(curve_error)
     trials = max(count.trials for candidate in counted for count in candidate.counts)
-    most = counting.ceiling(claim, trials, error * shares[0], tossed=tossed)
-    return sorted(findings, key=lambda finding: -finding.certified), most
+    most = counting.ceiling(claim, trials, (error - curve_error) * shares[0], tossed=tossed)
+    return sorted(findings, key=lambda finding: -finding.certified), points, most
+
+
+class _ScoreSource:
+    """Draws the scores of outputs for the last count, and tallies the first score for the curve."""
+
+    def __init__(
+        self,
+        source: OutputSource,
+        candidates: Sequence[Candidate],
+        proposals: Sequence[Proposal],
+    ) -> None:
+        self._source, self._candidates, self._proposals = source, candidates, proposals
+        self._scores = [proposal.exact_score for proposal in proposals]
+        self._tally, self._compared = ScoreTally(), 0
+        self.differ: set[int] = set()  # The events that are not what their text in Python says.
+        # The first data set is the one where large values of the first score are likelier.
+        self._turn = -1 if proposals and proposals[0].swapped else 1
+
+    def draw(self, data: Data, n: int) -> Floats:
+        """Return the scores of n outputs, one in each column; without scores, the rows."""
+        rows = self._source.rows(data, n)
+        if not self._scores:
+            return rows
+        if self._compared < _COMPARED_OUTPUTS:
+            self._compare(rows[: _COMPARED_OUTPUTS // 2])
+        values = expected_bounds.evaluate(self._scores, rows).T
+        self._tally.add(int(data is not self._candidates[0].data[:: self._turn][0]), values[:, 0])
+        return values
+
+    def points(self, error: float) -> list[TradeoffPoint]:
+        """Return the points of the curve, which hold together except with probability `error`."""
+        first, second = self._candidates[0].shown[:: self._turn]
+        return self._tally.points((first, second), error) if self._scores else []
+
+    def _compare(self, rows: Floats) -> None:
+        self._compared += len(rows)
+        decode = self._source.encoder.decode
+        pairs = zip(self._candidates, self._proposals, strict=True)
+        for i, (candidate, proposal) in enumerate(pairs):
+            text = candidate.event.source
+            if text and not agrees(text, proposal, rows, decode):
+                self.differ.add(i)
+
+
+def _of_scores(candidate: Candidate, i: int, proposals: Sequence[Proposal]) -> Candidate:
+    """Return the candidate with its event as one of scores: column i has its own."""
+    if not proposals:
+        return candidate
+    event = replace(
+        candidate.event,
+        holds=lambda values: proposals[i].holds(np.asarray(values[:, i], np.float64)),
+    )
+    return replace(candidate, event=event)
 
 
 def _describe_pair(pair: Pair) -> tuple[str, str]:

@@ -166,6 +166,7 @@ def certify(
         attack=candidate.attack,
         access=candidate.access,
         event=candidate.event.words,
+        predicate=candidate.event.source,
         value0=candidate.shown[0],
         value1=candidate.shown[1],
         releases=k,

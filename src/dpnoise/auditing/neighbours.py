@@ -83,9 +83,19 @@ def neighbours_of(neighbours: object, size: int, sensitivity: float, data: Data)
 
 
 def _are_equal(first: Data, second: Data) -> bool:
-    """Return whether two data sets are one object, or equal lists, numbers or texts."""
-    try:  # A comparison of arrays or frames is not True, and one of lists of arrays raises.
-        return first is second or (type(first) is type(second) and (first == second) is True)
+    """Return whether two data sets are one object, or equal lists, arrays, frames or others."""
+    if first is second or type(first) is not type(second):
+        return first is second
+    try:
+        if isinstance(first, list | tuple):
+            equal = len(first) == len(second) and all(map(_are_equal, first, second))
+        elif isinstance(first, np.ndarray):
+            equal = first.dtype == second.dtype and np.array_equal(first, second)
+        elif hasattr(first, "equals"):  # Frames of pandas and Polars, and Arrow's tables.
+            equal = first.equals(second)
+        else:
+            equal = first == second
+        return bool(equal)
     except Exception:  # noqa: BLE001 - code of the caller's types
         return False
 

@@ -5,7 +5,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 import dpnoise.auditing.attacks
 from dpnoise.auditing.attacks.base import Attack, no_progress
@@ -17,7 +19,9 @@ from dpnoise.auditing.targets.target import installed_version
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.auditing.wording import format_value
 from dpnoise.core import errors
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real
+
+_LONGEST_TEXT: Final = 2_000  # Characters of a data set in the command that repeats an audit.
 
 Progress = Callable[[float, str], object]
 Watch = Callable[[list[Finding]], object]
@@ -112,20 +116,27 @@ class AuditOptions:
         """Return the command that runs the audit again: in a shell if possible, else in Python."""
         names = (
             "epsilon", "mu", "rho", "delta", "curve", "sensitivity", "scale", "pairs", "attacks",
-            "one_by_one", "boosting", "public", "budget", "confidence", "seed",
+            "size", "one_by_one", "boosting", "public", "budget", "confidence", "time_limit",
+            "seed",
         )  # fmt: skip
         values = {key: getattr(self, key) for key in names}
-        if self.attacks is not None:
-            values["attacks"] = [attack.name for attack in _check_attacks(self.attacks)]
-        settings = {key: x for key, x in values.items() if x or (key == "seed" and x is not None)}
-        in_shell = isinstance(target, str | list | tuple)
-        if in_shell and isinstance(self.neighbours, str | None):
+        attacks = [] if self.attacks is None else _check_attacks(self.attacks)
+        are_named = all(attack == type(attack)() for attack in attacks)
+        values["attacks"] = [attack.name for attack in attacks] if are_named else attacks
+        defaults = {"size": type(self).size, "time_limit": type(self).time_limit}
+        settings = {
+            key: x
+            for key, x in values.items()
+            if (x or (key == "seed" and x is not None)) and x != defaults.get(key)
+        }
+        in_shell = isinstance(target, str | list | tuple) and self.data is None
+        if in_shell and are_named and isinstance(self.neighbours, str | None):
             return _shell_command(target, name, self.neighbours, settings)
-        arguments = [f"{key}={value!r}" for key, value in settings.items()]
-        if self.neighbours is not None:
-            shown = repr(self.neighbours) if isinstance(self.neighbours, str) else "[...]"
-            arguments.append(f"neighbours={shown}")
-        return f"dpnoise.audit({', '.join((name, *arguments))})"
+        of_data = {key: getattr(self, key) for key in ("neighbours", "data")}
+        settings |= {key: value for key, value in of_data.items() if value is not None}
+        arguments = [f"{key}={_python_text(value, key)}" for key, value in settings.items()]
+        called = repr(target) if isinstance(target, str | list | tuple) else name
+        return f"dpnoise.audit({', '.join((called, *arguments))})"
 
     def report(
         self, target: object, name: str, package: str | None, started: float, **results: Any
@@ -149,6 +160,28 @@ class AuditOptions:
             versions=collect_versions(package, version),
             **{**of_mechanism, "skipped": {}, **results},
         )
+
+
+def _python_text(value: object, name: str) -> str:
+    """Return a value as Python, or its name if it is too long or cannot be written as Python.
+
+    >>> _python_text([([1.0], np.array([2.0]))], "neighbours"), _python_text(object(), "data")
+    ('[([1.0], np.array([2.0]))]', 'data')
+    """
+    if isinstance(value, list | tuple):
+        parts = [_python_text(part, "") for part in value]
+        comma = "," if len(parts) == 1 and isinstance(value, tuple) else ""
+        first, last = "()" if isinstance(value, tuple) else "[]"
+        text = f"{first}{', '.join(parts)}{comma}{last}" if all(parts) else name
+    elif isinstance(value, np.ndarray) and value.dtype.kind in "biufUS":
+        text = f"np.array({value.tolist()!r})"
+    elif isinstance(value, str | bytes | int | float | bool | None | Attack) or is_real(value):
+        text = repr(value)
+    elif isinstance(value, dict):
+        text = repr(value) if _python_text([*value.items()], "") else name
+    else:
+        text = name
+    return text if len(text) <= _LONGEST_TEXT else name
 
 
 def _shell_command(

@@ -22,6 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.auditing.calls import Pace, call_in_time
+from dpnoise.auditing.predicates import label
+from dpnoise.auditing.programs import Program
 from dpnoise.auditing.targets import target
 from dpnoise.auditing.targets.mechanisms import Data
 from dpnoise.auditing.targets.target import MECHANISM_SIGNATURE, TargetError
@@ -40,7 +42,7 @@ _MAX_PARTS: Final = 4096  # Parts of an output that are used; further ones are i
 _LARGEST: Final = 1e300  # Larger numbers and infinities are clipped to this, to keep sums finite.
 _NUMBERS: Final = "biuf"  # Kinds of NumPy's types.
 _SMALL_TYPES: Final = (np.bool_, np.int8, np.uint8)  # Types with rows of 16 bits a part.
-_MUTABLE: Final = (list, tuple, dict, set, np.ndarray)
+_IMMUTABLE: Final = (int, float, complex, str, bytes, range, type(None), np.generic)
 _PLAIN_TYPES: Final = {int, float, bool, np.float64, np.int64}
 _FIRST_CODE: Final = 0.3141592653589793  # Its fraction is unlikely among real outputs.
 _MIXER: Final = 0x9E3779B97F4A7C15  # An odd factor that mixes the bits of a hash.
@@ -55,9 +57,9 @@ class OutputSource:
     """Draws rows of outputs from a mechanism, chunk by chunk.
 
     A mechanism is a function (data, n) -> n outputs, "module:attribute", or a command as a list of
-    strings. A command reads one line of JSON, {"data": ..., "n": ...}, and writes n lines of JSON.
-    With `one_by_one`, each process of a command makes one output. `name` replaces the mechanism's
-    own name in reports. Call `prepare` before `rows`: it makes the encoder.
+    strings, which speaks the protocol of `programs`. With `one_by_one`, each call and each request
+    asks for one output. `name` replaces the mechanism's own name in reports. Call `prepare` before
+    `rows`: it makes the encoder.
     """
 
     encoder: "Encoder"
@@ -65,12 +67,16 @@ class OutputSource:
     def __init__(
         self, mechanism: object, time_limit: float, *, one_by_one: bool, name: str | None = None
     ) -> None:
-        by_command = partial(_from_command, time_limit)
-        own_name, self._call = target.function_of(mechanism, by_command, MECHANISM_SIGNATURE)
+        words = list(mechanism) if isinstance(mechanism, list | tuple) else []
+        by_command = partial(_from_command, Program(words, time_limit))
+        own_name, self._call = target.function_of(
+            mechanism, by_command, MECHANISM_SIGNATURE, one_by_one=one_by_one
+        )
         self.name = name or own_name
         self._one_by_one = one_by_one
         self._pace = Pace(time_limit)
         self.drawn = 0
+        self.not_copied: set[str] = set()  # Classes of data that have no copy.
 
     def prepare(self, data_sets: list[object]) -> None:
         """Draw some outputs for each data set, and make the encoder of rows from them."""
@@ -92,9 +98,7 @@ class OutputSource:
         shown = f"{self.name}({describe_data(data)}, {n})"
 
         def call_and_check() -> Outputs:
-            # A copy of data that a mechanism could change: its next call must see the same.
-            mutable = isinstance(data, _MUTABLE) or hasattr(data, "iloc")
-            outputs = self._call(deepcopy(data) if mutable else data, n)
+            outputs = self._call(self._copy(data), n)
             sized = hasattr(outputs, "__len__") and getattr(outputs, "shape", (n,)) != ()
             if not sized or isinstance(outputs, str | bytes | dict | set | frozenset):
                 raise TargetError(f"{shown} gave a {type(outputs).__name__}, not {n} outputs.")
@@ -103,6 +107,16 @@ class OutputSource:
             return outputs
 
         return self._pace.call(call_and_check, shown, n)
+
+    def _copy(self, data: object) -> object:
+        """Return a copy of data that a mechanism could change: its next call must see the same."""
+        if isinstance(data, _IMMUTABLE):
+            return data
+        try:
+            return deepcopy(data)
+        except Exception:  # noqa: BLE001 - code of the caller's types
+            self.not_copied.add(type(data).__name__)
+            return data
 
     def rows(self, data: object, n: int) -> Floats:
         """Return n outputs as rows."""
@@ -119,15 +133,15 @@ class OutputSource:
         return max(1, _CHUNK // self.encoder.row_bytes)
 
 
-def _from_command(time_limit: float, command: list[str], data: object, n: int) -> list[object]:
-    """Run a command that reads one line of JSON and writes n."""
+def _from_command(program: Program, command: list[str], data: object, n: int) -> list[object]:
+    """Ask a program for n outputs, as one line of JSON."""
     try:
         line = strict_json.dumps({"data": to_json_types(data), "n": n}).replace("\n", "") + "\n"
     except TypeError:
         message = f"A program reads data sets as JSON, which has no {type(data).__name__}."
         raise ArgumentTypeError(message) from None
     call = f"{shlex.join(command)}, asked for {n} outputs,"
-    lines = target.run_command(command, time_limit, line, call).splitlines()
+    lines = program.ask(line, n, call)
     try:
         return [json.loads(line) for line in lines]
     except ValueError:
@@ -195,6 +209,8 @@ class Encoder:
         self._identity_only = 0  # Objects that compare equal only to themselves.
         self._closed = False
         self._widths = {self._width(outputs) for outputs in first}
+        # Outputs in a frame have the names of its columns.
+        self._columns = list(getattr(first[0], "columns", ())) if first else []
         self._parts = min(max(self._widths, default=0), _MAX_PARTS)
         arrays = [_as_array(outputs) for outputs in first]
         self._small = all(array is not None and array.dtype in _SMALL_TYPES for array in arrays)
@@ -207,6 +223,8 @@ class Encoder:
     @property
     def names(self) -> list[str]:
         """The names of the columns of a row in an event's words."""
+        if len(self._columns) == self._parts:
+            return ["its length", *(f"y[{name!r}]" for name in self._columns)]
         parts = ["y"] if self._parts == 1 else [f"y[{j}]" for j in range(self._parts)]
         return ["its length", *parts]
 
@@ -216,6 +234,24 @@ class Encoder:
         if k < 0 or k + _FIRST_CODE != code:
             return None
         return shorten(short_repr(self._coded[k]), _LONGEST_TEXT)
+
+    @property
+    def codes(self) -> dict[object, float]:
+        """The code of each label: of each part that is not a number."""
+        return {label([part], 0): k + _FIRST_CODE for k, part in enumerate(self._coded)}
+
+    @property
+    def other_code(self) -> float:
+        """The code of all parts that were not seen before the encoder was closed."""
+        return len(self._codes) + _FIRST_CODE
+
+    def decode(self, rows: Floats) -> list[list[object]]:
+        """Return the parts of each row: its numbers, and the labels that codes stand for."""
+        labels: dict[float, object] = {code: name for name, code in self.codes.items()}
+        return [
+            [labels.get(x, x) for x in row[1 : 1 + int(row[0])]]
+            for row in rows.astype(np.float64).tolist()
+        ]
 
     def scatter(self, rows: Floats) -> Floats:
         """Return rows with a pseudo-random number from 0 to 1 in place of each code.
@@ -324,6 +360,16 @@ class Encoder:
             self._codes[part] = code
             self._coded.append(part)
         return code
+
+
+def list_parts(outputs: Outputs) -> list[list[object]]:
+    """Return each output as the flat list of its parts: numbers and labels.
+
+    >>> list_parts([("no", 3.5), ("no",), None])
+    [['no', 3.5], ['no'], []]
+    """
+    encoder = Encoder("what is replayed", [outputs])
+    return encoder.decode(encoder.rows(outputs, len(outputs)))
 
 
 def _empty(n: int, width: int, dtype: type = np.float64) -> Floats:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dpnoise.auditing.tradeoff import claim_curve
 from dpnoise.auditing.wording import (
     bound_text,
     format_duration,
@@ -27,6 +28,22 @@ _LINE: Final = 38  # Characters that fit in the 340 pixels of a phone.
 _MAX_COLUMNS: Final = 60  # Columns of a histogram, so that each is wide enough to see on a phone.
 _CHANCE_OUTPUTS: Final = 10  # Outputs in a column that may be there by chance.
 _LARGEST_EPSILON: Final = 10.0  # Above this epsilon the factor exp(epsilon) is not shown.
+
+
+# Attacks on the last bits of noise that was added in floats.
+_FLOAT_ATTACKS: Final = {
+    "mironov", "pair", "precision", "feasibility", "bits", "table", "ziggurat", "threefry",
+}  # fmt: skip
+_ADVICE_NEVER: Final = (
+    "The mechanism gives outputs at one data set that it never gave at the other. Look for what it "
+    "releases without noise: a group that appears only if somebody is in it, an exact value, an "
+    "error, the number of outputs."
+)
+_ADVICE_OFTEN: Final = (
+    "The mechanism gives these outputs too often at one of two neighbouring data sets. "
+    "Check the sensitivity of each step, the scale of its noise, and that all steps together spend "
+    "no more than the claim."
+)
 
 
 def render_audit_page(report: Data) -> str:
@@ -49,7 +66,8 @@ def render_audit_page(report: Data) -> str:
         verdict=draw_bar_chart(f"Claimed and certified {report['kind']}", rows),
         strongest=_describe_with_pictures(report, strongest),
         others=[_describe(report, finding) for finding in others],
-        curve=draw_certified_curve(report["curve"]),
+        curve=draw_tradeoff(report),
+        advice=_advice(strongest),
         # A line break at a hyphen would look like a second hyphen: words of a command stay whole.
         command=re.split(r"(?<=\s)", report["command"]),
         limits=_limits([report]),
@@ -87,6 +105,34 @@ def render_comparison(reports: Sequence[Data], not_audited: Mapping[str, str]) -
     )
 
 
+def _advice(strongest: Sequence[Data]) -> list[str]:
+    """Return what to do about the findings that broke the claim."""
+    attacks = {finding["attack"] for finding in strongest}
+    words = " ".join(finding["event"] for finding in strongest)
+    advice = []
+    if attacks & _FLOAT_ATTACKS or re.search(r"\bbits?\b|fraction", words):
+        advice.append(
+            "The event is about single bits, or about what no noise could have led to: the noise "
+            "was added in floating point. Release through a mechanism that rounds once, as if in "
+            "real numbers (dpnoise.LaplaceMechanism, dpnoise.GaussianMechanism)."
+        )
+    if "threshold" in attacks:
+        advice.append(
+            "The event is a plain threshold: the noise is too small for its claim. Check epsilon, "
+            "sensitivity and scale."
+        )
+    if attacks - _FLOAT_ATTACKS - {"threshold"} and not advice:
+        advice.append(_ADVICE_NEVER if _is_never(strongest) else _ADVICE_OFTEN)
+    if any(finding["predicate"] for finding in strongest):
+        advice.append("Each event is given as Python below it, to be counted in your own outputs.")
+    return advice
+
+
+def _is_never(findings: Sequence[Data]) -> bool:
+    """Return whether some event happened at one data set, and never at the other."""
+    return any(finding["hits0"] and not finding["hits1"] for finding in findings)
+
+
 def _sort_findings(findings: list[Data]) -> tuple[list[Data], list[Data]]:
     """Return the strongest finding of each attack that broke the claim, and all the others."""
     ranked = sorted(findings, key=lambda finding: -finding["certified"])
@@ -101,6 +147,9 @@ def _describe(report: Data, finding: Data) -> Data:
     k, bound = finding["releases"], bound_text(finding["certified"], report["claimed"])
     per_release = "" if k == 1 else f" for each of {k} releases"
     texts = {"bound": f"at least {bound}{per_release}", "state": _state(finding)}
+    of_releases = finding["predicate"].partition("(")[2].startswith("releases")
+    of_releases |= finding["predicate"].startswith("releases")
+    texts["argument"] = "releases" if of_releases else "y"
     for i in (0, 1):
         hits, trials = finding[f"hits{i}"], finding[f"trials{i}"]
         texts[f"value{i}"] = format_value(finding[f"value{i}"])
@@ -164,6 +213,8 @@ def _state(result: Data) -> str:
     """Return the verdict of a finding or a report; a report without findings has none."""
     if not result.get("findings", True):
         return "not tried"
+    if not result.get("observed", True):
+        return "nothing observed"
     if not result["broken"] and not result.get("refutable", True):
         return "cannot be refuted"
     return "broken" if result["broken"] else "not broken"
@@ -220,20 +271,31 @@ def draw_bar_chart(title: str, rows: Sequence[ChartBar], *, full: float | None =
     }
 
 
-def draw_certified_curve(points: Sequence[Sequence[float]]) -> Drawing | None:
-    """Draw the certified lower bound on delta at each epsilon.
-
-    Return None if fewer than two points have a positive delta.
-    """
-    positive = [(epsilon, delta) for epsilon, delta in points if delta > 0]
-    if len(positive) < 2:  # noqa: PLR2004 - a curve
+def draw_tradeoff(report: Data) -> Drawing | None:
+    """Draw the certified trade-off curve next to the claim, or return None if it says nothing."""
+    curve = report["curve"]
+    if not curve["mu"]:
         return None
-    largest_delta, last_epsilon = positive[0][1], positive[-1][0]
+    claim = claim_curve(report["kind"], report["claimed"], report["delta"])
+    epsilons = [f"{bound_text(epsilon)} at delta {delta:g}" for delta, epsilon in curve["epsilon"]]
     return {
-        "delta": bound_text(largest_delta),
-        "epsilon": bound_text(last_epsilon),
-        "columns": [delta / largest_delta for _, delta in positive],
+        "words": f"Epsilon is at least {', '.join(epsilons)}.",
+        "certified": _path(curve["corners"]),
+        "claim": _path(claim),
+        "rows": [
+            *(
+                (f"Epsilon at delta {d:g}", f"at least {bound_text(e)}")
+                for d, e in curve["epsilon"]
+            ),
+            ("Mu", f"at least {bound_text(curve['mu'])}"),
+            ("Rho", f"at least {bound_text(curve['rho'])}"),
+        ],
     }
+
+
+def _path(points: Sequence[Sequence[float]]) -> str:
+    """Return a line through points of the unit square, whose second number points up."""
+    return " ".join(f"{'ML'[i > 0]}{x:.5f} {1 - y:.5f}" for i, (x, y) in enumerate(points))
 
 
 def draw_last_bits(evidence: dict[str, list[int]], value0: str, value1: str) -> Drawing:

@@ -5,25 +5,35 @@ import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
 
+import dpnoise
 from dpnoise.auditing import page, wording
+from dpnoise.auditing.attacks.base import EventCount
+from dpnoise.auditing.outputs import list_parts
+from dpnoise.auditing.predicates import evaluate_predicate, reads_releases
 from dpnoise.auditing.processes import Observation
-from dpnoise.auditing.wording import bound_text, curve_words, format_value, used_as_if
+from dpnoise.auditing.tradeoff import TradeoffCurve, TradeoffPoint
+from dpnoise.auditing.tuning import TUNING
+from dpnoise.auditing.wording import (
+    CURVE_DELTAS,
+    bound_text,
+    curve_words,
+    format_value,
+    predicate_text,
+    used_as_if,
+)
 from dpnoise.core import machine, strict_json
 from dpnoise.core.errors import ArgumentError, DpnoiseError
 from dpnoise.core.safe_text import escape_text
 
 FilePath = str | PathLike[str]
 
-FORMAT: Final = 2
-_CURVE_POINTS: Final = 41  # Points of a certified curve.
-_LARGEST_EPSILON: Final = 50.0  # The largest epsilon of a certified curve.
+FORMAT: Final = 3
 
 
 class BrokenError(DpnoiseError, AssertionError):
@@ -38,6 +48,9 @@ class Finding:
     ----------
     attack, access, event
         The attack's name, what it knows, and the event in plain words, of a release y.
+    predicate
+        The event as a Python expression, with functions of `dpnoise.auditing.predicates`. Empty if
+        an event has none: those of your own attacks, and of boosted trees.
     value0, value1
         The two values, which differ by the sensitivity at most, or descriptions of two data sets.
     releases
@@ -60,6 +73,7 @@ class Finding:
     attack: str
     access: str
     event: str
+    predicate: str
     value0: float | str
     value1: float | str
     releases: int
@@ -108,6 +122,8 @@ class Report:
         Attacks that could not be run, with the reason.
     pairs, method
         The pairs of values or data sets, and how the bound was computed, in words.
+    points
+        Points of the trade-off curve, besides those of the findings (see `curve`).
     releases, ceiling
         The number of releases, and the largest bound that they could have certified.
     seconds, command
@@ -130,6 +146,7 @@ class Report:
     skipped: dict[str, str]
     pairs: list[tuple[float | str, float | str]]
     method: str
+    points: list[TradeoffPoint]
     ceiling: float
     releases: int
     seconds: float
@@ -162,15 +179,57 @@ class Report:
         return self.ceiling > self.claimed
 
     @property
-    def curve(self) -> list[tuple[float, float]]:
-        """The certified privacy curve: pairs of an epsilon and a lower bound on its delta.
+    def observed(self) -> bool:
+        """Whether some event happened in some, but not in all releases."""
+        return any(0 < f.hits0 + f.hits1 < f.trials0 + f.trials1 for f in self.findings)
 
-        All findings hold together, so the largest of their deltas is valid at each epsilon.
+    def curve(self) -> TradeoffCurve:
+        """Return the certified trade-off curve: an upper bound on the trade-off function of f-DP.
+
+        Its bounds on epsilon at every delta, on mu and on rho hold together with those of all
+        findings, with the confidence of the report.
+
+        Examples
+        --------
+        >>> import dpnoise, numpy as np
+        >>> def flip(bit, n):
+        ...     return (np.random.default_rng().random(n) < 0.1) ^ bool(bit)
+        >>> curve = dpnoise.audit(flip, 1.0, neighbours=[(0, 1)], budget=40_000).curve()
+        >>> bool(1.5 < curve.epsilon() < math.log(9)), bool(curve.delta(1.0) > 0.5)
+        (True, True)
         """
-        single = [finding for finding in self.findings if finding.releases == 1]
-        top = min(_LARGEST_EPSILON, max((finding.epsilon_lower for finding in single), default=0.0))
-        steps = [top * i / (_CURVE_POINTS - 1) for i in range(_CURVE_POINTS)] if top else [0.0]
-        return [(e, max((_delta(f, e) for f in single), default=0.0)) for e in steps]
+        of_findings = [
+            # The ratio of both probabilities may have a sharper limit than each of them.
+            TradeoffPoint(f.value0, f.value1, f.low, min(f.high, f.low * _ratio_of(f)))
+            for f in self.findings
+            if f.releases == 1 and f.low > 0
+        ]
+        return TradeoffCurve((*of_findings, *self.points))
+
+    def replay(self, outputs: Any) -> list[EventCount | None]:
+        """Count each finding's event again, in outputs of your own, by its predicate.
+
+        `outputs` are releases of one value or of one data set, as the target returns them. A
+        finding without a predicate has no count.
+
+        Examples
+        --------
+        >>> import dpnoise
+        >>> report = dpnoise.audit("numpy.laplace", 1.0, attacks=["threshold"], budget=24_000)
+        >>> [count.trials for count in report.replay([0.25, 1.5, -3.0])]
+        [3]
+        """
+        parts: list[list[object]] = []
+        counts: list[EventCount | None] = []
+        for finding in self.findings:
+            flags = None
+            if finding.predicate and reads_releases(finding.predicate):
+                flags = evaluate_predicate(finding.predicate, np.asarray(outputs))
+            elif finding.predicate:
+                parts = parts or list_parts(outputs)
+                flags = evaluate_predicate(finding.predicate, parts)
+            counts.append(None if flags is None else EventCount(int(flags.sum()), len(flags)))
+        return counts
 
     @property
     def verdict(self) -> str:
@@ -180,6 +239,8 @@ class Report:
             return f"Broken: {self.kind} is at least {bound}, not {self.claimed:g}."
         if not self.findings:
             return "No attack was run: nothing is known."
+        if not self.observed:
+            return "Nothing was observed: no event told two releases apart. Nothing is known."
         if not self.refutable:
             return (
                 f"Cannot be refuted with this many releases: they certify {self.kind} up to "
@@ -192,8 +253,9 @@ class Report:
         used = used_as_if(self.kind, self.claimed, self.delta)
         findings = [finding.words(f"{self.kind} >=", self.claimed) for finding in self.findings]
         lines = [f"{f'{self.target} {self.version}'.rstrip()}, {used}", self.verdict]
-        lines += [f"  {words}" for words in findings]
-        lines += [f"certified curve: {words}" for words in [curve_words(self.curve)] if words]
+        for finding, words in zip(self.findings, findings, strict=True):
+            lines += [f"  {words}", *(f"    {x}" for x in [predicate_text(finding.predicate)] if x)]
+        lines += [f"certified curve: {words}" for words in [curve_words(self.curve())] if words]
         certifiable = f"nothing above {self.kind} {bound_text(self.ceiling)} can be certified"
         counted = f"confidence {self.confidence:g}, {self.releases:,} releases"
         duration = wording.format_duration(self.seconds)
@@ -208,8 +270,17 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, with the version of its format."""
-        names = "verdict", "epsilon", "epsilon_lower", "certified", "broken", "refutable", "curve"
+        names = (
+            "verdict", "epsilon", "epsilon_lower", "certified", "broken", "refutable", "observed",
+        )  # fmt: skip
         summary = {name: getattr(self, name) for name in names}
+        curve = self.curve()
+        summary["curve"] = {
+            "corners": curve.corners,
+            "epsilon": [(delta, curve.epsilon(delta)) for delta in CURVE_DELTAS],
+            "mu": curve.mu,
+            "rho": curve.rho,
+        }
         return {"format": FORMAT, **summary, **asdict(self)}
 
     def to_json(self, path: FilePath) -> None:
@@ -229,6 +300,7 @@ class Report:
             for finding in data["findings"]
         ]
         fields["observations"] = [Observation(**seen) for seen in data["observations"]]
+        fields["points"] = [TradeoffPoint(**point) for point in data["points"]]
         fields["pairs"] = [(value0, value1) for value0, value1 in data["pairs"]]
         return cls(**fields)
 
@@ -242,10 +314,9 @@ class Report:
         Path(path).write_text(page.render_audit_page(self.to_dict()), encoding="utf-8")
 
 
-def _delta(finding: Finding, epsilon: float) -> float:
-    """Return a lower bound on P0 - exp(epsilon) P1, from the limits of P0 and P1 or their ratio."""
-    by_limits = finding.low - math.exp(epsilon) * finding.high
-    return max(by_limits, -finding.low * math.expm1(epsilon - finding.epsilon_lower))
+def _ratio_of(finding: Finding) -> float:
+    """Return the largest ratio of the event's probability at value1 to that at value0."""
+    return math.exp(-finding.epsilon_lower) * (1 + TUNING.rounding_margin)
 
 
 def write_comparison(
@@ -271,7 +342,7 @@ def collect_versions(package: str | None = None, package_version: str = "") -> d
     """Return the versions of Python, dpnoise, NumPy and the audited package, and the machine."""
     return {
         "python": platform.python_version(),
-        "dpnoise": version("dpnoise"),
+        "dpnoise": dpnoise.__version__,
         "numpy": np.__version__,
         "machine": machine.describe_machine(),
         **({package: package_version} if package and package_version else {}),

@@ -33,6 +33,8 @@ class Tuning:
     noise_events_counted: int = 2
     # Shares of the failure probability for two events of a mechanism; the second is a safeguard.
     event_error_shares: tuple[float, float] = (0.9, 0.1)
+    # The share for the trade-off curve of a mechanism, before the events divide the rest.
+    curve_error_share: float = 0.05
     # Trials of one event that are tested for independence. This limits the time of the tests.
     independence_trials: int = 200_000
     # Least number of calls for each data set: noise drawn once per call differs between calls.

@@ -1,8 +1,15 @@
 """Formats of the numbers in a report. Rounding never makes a finding look stronger than it is."""
 
 import math
-from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Context
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from dpnoise.auditing.tradeoff import TradeoffCurve
+
+CURVE_DELTAS: Final = (0.0, 1e-6, 0.01, 0.1)  # The deltas at which a report states epsilon.
+_LONGEST_PREDICATE: Final = 400  # Characters of a predicate that a terminal shows in full.
+_SHORTENED_PREDICATE: Final = 200  # The characters that it shows of a longer one.
 
 
 def format_value(x: float | str) -> str:
@@ -43,20 +50,26 @@ def used_as_if(kind: str, claimed: float, delta: float) -> str:
     return f"used as if {kind} were {claimed:g}" + (f", delta {delta:g}" if delta else "")
 
 
-def curve_words(points: Sequence[Sequence[float]]) -> str:
-    """Format some points of a certified curve, or return an empty text if there is none.
+def curve_words(curve: "TradeoffCurve") -> str:
+    """Format what a certified curve says, or return an empty text if it says nothing.
 
-    >>> curve_words([(0.0, 0.5), (1.0, 0.31), (2.0, 0.2), (3.0, 0.0)])
-    'delta, by epsilon, is at least 0.5 at 0, 0.31 at 1, 0.2 at 2'
+    >>> from dpnoise.auditing.tradeoff import TradeoffCurve, TradeoffPoint
+    >>> print(curve_words(TradeoffCurve((TradeoffPoint("a", "b", 0.5, 0.1),))))
+    epsilon is at least 1.6 at delta 0, 1.6 at 1e-06, 1.58 at 0.01, 1.38 at 0.1; mu 1.28; rho 0.532
     """
-    seen = [(epsilon, delta) for epsilon, delta in points if delta > 0]
-    if not seen:
+    bounds = [f"{bound_text(curve.epsilon(delta))} at {delta:g}" for delta in CURVE_DELTAS]
+    if not curve.mu:
         return ""
-    parts = [
-        f"{bound_text(delta)} at {bound_text(epsilon)}"
-        for epsilon, delta in seen[:: 1 + len(seen) // 4]
-    ]
-    return f"delta, by epsilon, is at least {', '.join(parts)}"
+    epsilons = ", ".join(bounds).replace(" at 0", " at delta 0", 1)
+    rest = f"mu {bound_text(curve.mu)}; rho {bound_text(curve.rho)}"
+    return f"epsilon is at least {epsilons}; {rest}"
+
+
+def predicate_text(predicate: str) -> str:
+    """Return a predicate as text for a terminal, or what to do about a long one."""
+    if len(predicate) <= _LONGEST_PREDICATE:
+        return predicate
+    return f"{predicate[:_SHORTENED_PREDICATE]}... ({len(predicate):,} characters: see the report)"
 
 
 def format_percent(hits: int, trials: int) -> str:

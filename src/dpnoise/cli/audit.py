@@ -1,18 +1,27 @@
 """`dpnoise audit`: certify a lower bound on the true epsilon of an implementation."""
 
 import argparse
+import csv
+import json
 import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import dpnoise
 from dpnoise.auditing import targets
-from dpnoise.auditing.wording import bound_text, curve_words, used_as_if
+from dpnoise.auditing.wording import (
+    bound_text,
+    curve_words,
+    format_value,
+    predicate_text,
+    used_as_if,
+)
 from dpnoise.cli import terminal
 from dpnoise.cli.output_files import check_targets, file_name, replace_when_complete
 from dpnoise.cli.terminal import Command, Option
@@ -29,6 +38,7 @@ Progress = Callable[[float, str], object]
 Watch = Callable[[list["Finding"]], object]
 
 BROKEN, FAILED, TOO_FEW = 1, 2, 3  # Exit statuses, for CI.
+_RELATIONS: Final = ("vector", "rows")  # Names of neighbours; others are files.
 _LONGEST = 24  # The most characters of a data set in a table.
 
 
@@ -56,8 +66,12 @@ _OPTIONS: Final = (
     Option("--mu", float, "the claimed mu, in place of epsilon"),
     Option("--rho", float, "the claimed rho, in place of epsilon"),
     Option("--curve", bool, "compare Gaussian noise with its whole privacy curve"),
-    Option("--neighbours", ("vector", "rows"),
-           "audit a mechanism (data, n) -> n outputs of any kind on such data sets"),
+    Option("--neighbours", {"metavar": "NEIGHBOURS"},
+           "audit a mechanism (data, n) -> n outputs of any kind on such data sets: vector, rows, "
+           "or a JSON file with pairs of data sets, [[a, b], ...]"),
+    Option("--data", {"metavar": "FILE"},
+           "the rows that --neighbours rows changes: a JSON file with a list, or a CSV file; give "
+           "invented rows, because reports show them"),
     Option("--size", int, "answers of a vector (10)"),
     Option("--pair", {"action": "append", "type": _pair, "metavar": "A,B"},
            "two values; repeatable"),
@@ -113,9 +127,7 @@ def _audit(arguments: argparse.Namespace) -> int:
             write_html = partial(report.write_comparison, reports, not_audited=not_audited)
             write_json = partial(report.write_list, reports)
         else:
-            command = arguments.command
-            target = arguments.target if command is None else _split_command(command)
-            reports, failed = [_audit_target(target, arguments, console)], False
+            reports, failed = [_audit_one(arguments, console)], False
             _show(reports[0], console)
             write_html, write_json = reports[0].to_html, reports[0].to_json
         for path, write in ((html, write_html), (output, write_json)):
@@ -123,14 +135,83 @@ def _audit(arguments: argparse.Namespace) -> int:
                 write(path)
     for path in filter(None, paths):
         console.print(f"Written to {escape_text(path)}.")
-    unknown = [audited.target for audited in reports if not audited.findings]
-    for name in unknown:
-        terminal.complain(f"No attack could be run against {name}: nothing is known.")
+    unknown = _complain_of_unknown(reports)
     if any(audited.broken for audited in reports):
         return BROKEN
     if failed or unknown:
         return FAILED
     return 0 if all(audited.refutable for audited in reports) else TOO_FEW
+
+
+def _complain_of_unknown(reports: "list[Report]") -> bool:
+    """Complain of each target of which nothing is known, and return whether there is one."""
+    unknown = [report for report in reports if not report.observed]
+    for report in unknown:
+        reason = f"No attack could be run against {report.target}"
+        if report.findings:
+            reason = f"No event told two releases of {report.target} apart"
+        terminal.complain(f"{reason}: nothing is known.")
+    return bool(unknown)
+
+
+def _audit_one(arguments: argparse.Namespace, console: "Console") -> "Report":
+    """Audit the target that is named; the report says how to repeat it with the same files."""
+    command = arguments.command
+    target = arguments.target if command is None else _split_command(command)
+    report = _audit_target(target, arguments, console)
+    if arguments.data is None and arguments.neighbours in {None, *_RELATIONS}:
+        return report
+    return replace(report, command=_shell_command(arguments))
+
+
+def _read_neighbours(text: str | None) -> object:
+    """Return the name of a relation, or the pairs of data sets in a file."""
+    if text is None or text in _RELATIONS:
+        return text
+    pairs = _read_json("--neighbours", text)
+    if not isinstance(pairs, list) or not all(isinstance(p, list) and len(p) == 2 for p in pairs):  # noqa: PLR2004 - a pair
+        raise ArgumentError(f"{text} must have a list of pairs of data sets, [[a, b], ...].")
+    return [tuple(pair) for pair in pairs]
+
+
+def _read_rows(path: str | None) -> object:
+    """Return the rows in a file: those of CSV as dicts, with numbers where all of a column are."""
+    if path is None or Path(path).suffix.lower() != ".csv":
+        return None if path is None else _read_json("--data", path)
+    try:
+        with Path(path).open(encoding="utf-8", newline="") as file:
+            rows: list[dict[str, Any]] = list(csv.DictReader(file, strict=True))
+    except (OSError, ValueError, csv.Error) as error:
+        raise ArgumentError(f"--data {path} was not read: {error}.") from None
+    for name in rows[0] if rows else ():
+        for number in (int, float):
+            with suppress(TypeError, ValueError):
+                numbers = [number(row[name]) for row in rows]
+                for row, x in zip(rows, numbers, strict=True):
+                    row[name] = x
+                break
+    return rows
+
+
+def _read_json(option: str, path: str) -> object:
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"{option} {path} was not read: {error}.") from None
+
+
+def _shell_command(arguments: argparse.Namespace) -> str:
+    """Return the command that repeats this one, without the files that it writes."""
+    words = ["dpnoise", "audit", *filter(None, [arguments.target])]
+    for option in _OPTIONS:
+        value = getattr(arguments, option.dest)
+        is_default = value is None or value is False or value == option.kind
+        if is_default or option.dest in {"target", "html", "json"}:
+            continue
+        for part in value if isinstance(value, list) else [value]:
+            shown = ",".join(map(format_value, part)) if isinstance(part, tuple) else str(part)
+            words += [option.name] if value is True else [option.name, shown]
+    return shlex.join(words)
 
 
 def _split_command(command: str) -> list[str]:
@@ -151,6 +232,8 @@ def _audit_target(
     pairs = "whole" if arguments.whole else arguments.pair
     options = {name: getattr(arguments, name) for name in _PASSED_ON}
     options |= {"attacks": arguments.attack, "pairs": pairs}
+    options["neighbours"] = _read_neighbours(arguments.neighbours)
+    options["data"] = _read_rows(arguments.data)
     options = {name: x for name, x in options.items() if x is not None and x is not False}
     try:
         with _show_live(name, claimed, console) as (progress, watch):
@@ -249,12 +332,16 @@ def _show(report: "Report", console: "Console") -> None:
     terminal.print_table(
         console, _table(report.findings, report.claimed, console.width, report.kind)
     )
+    for finding in report.findings:
+        if finding.predicate:
+            text = f"{finding.attack} as Python: {predicate_text(finding.predicate)}"
+            console.print(escape_text(text))
     for observation in report.observations:
         mark = "!" if observation.found else " "
         console.print(terminal.prose(escape_text(f"{mark} {observation.words}"), hanging=2))
     for name, reason in report.skipped.items():
         console.print(terminal.prose(escape_text(f"  {name} was not run: {reason}"), hanging=2))
-    curve = curve_words(report.curve)
+    curve = curve_words(report.curve())
     if curve:
         console.print(f"\n{terminal.prose(f'The certified curve: {curve}.')}")
     measured = (

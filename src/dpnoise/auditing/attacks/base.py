@@ -19,6 +19,7 @@ import numpy as np
 from dpnoise.auditing.attacks import certified_bounds
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.targets.target import Releases, Target, make_target
+from dpnoise.auditing.wording import format_value
 from dpnoise.core.arrays import Flags, Floats, Integers
 from dpnoise.core.errors import ArgumentError, check_integer
 from dpnoise.core.parallel import cores, run_in_parallel
@@ -60,6 +61,8 @@ class Event:
         order, and returns which of them, or of their groups, are possible in the model.
     fits
         False if the model was found to be wrong. Then it is wrong for all values.
+    source
+        The event as Python (see `dpnoise.auditing.predicates`), or an empty text.
     """
 
     words: str
@@ -68,6 +71,7 @@ class Event:
     applies: bool = True
     explains: Explains | None = field(default=None, repr=False)
     fits: bool = True
+    source: str = field(default="", repr=False)
 
 
 def exclusion_event(
@@ -77,6 +81,7 @@ def exclusion_event(
     value1: float,
     grouped: Callable[[Releases], Releases] = np.asarray,
     releases: int = 1,
+    source: str = "",
 ) -> Event:
     """Return the event that value0 is possible and value1 is not.
 
@@ -93,7 +98,16 @@ def exclusion_event(
         result[result] = possible(groups[result], value0)
         return result
 
-    return Event(words, holds, releases, explains=explains)
+    return Event(words, holds, releases, explains=explains, source=source)
+
+
+def exclusion_source(
+    attack: "Attack", target: Target, value0: float, value1: float, **options: object
+) -> str:
+    """Return the event of an attack with these options as Python."""
+    values = f"{target.scale!r}, {float(value0)!r}, {float(value1)!r}"
+    keywords = "".join(f", {name}={value!r}" for name, value in options.items())
+    return f"excludes(releases, {attack.name!r}, {values}{keywords})"
 
 
 def possible_by_kernel(
@@ -170,7 +184,8 @@ def threshold_event(threshold: float, *, above: bool) -> Event:
     def holds(y: Releases) -> Flags:
         return np.asarray(y > threshold if above else y < threshold, dtype=np.bool_)
 
-    return Event(f"y {'>' if above else '<'} {threshold:.6g}", holds)
+    test = f"{'>' if above else '<'} {format_value(threshold)}"
+    return Event(f"y {test}", holds, source=f"releases {test}")
 
 
 def impossible_event(words: str) -> Event:

@@ -65,7 +65,12 @@ class Threshold(Attack):
         above0, above1 = (n - np.searchsorted(y, cuts, side="right") for y in (y0, y1))
         hits0, hits1 = np.concatenate([below0, above0]), np.concatenate([below1, above1])
         best = int(base.expected_bound(hits0, hits1, n, self.estimator).argmax())
-        return base.threshold_event(cuts[best % _CUTS], above=best >= _CUTS)
+        cut, above = float(cuts[best % _CUTS]), bool(best >= _CUTS)
+        # The shortest threshold that no release of the sample lies before.
+        short = (float(f"{cut:.{digits}g}") for digits in range(3, 18))
+        counts = [int(np.searchsorted(y, cut)) for y in (y0, y1)]
+        cut = next(x for x in short if [int(np.searchsorted(y, x)) for y in (y0, y1)] == counts)
+        return base.threshold_event(cut, above=above)
 
 
 def exponents(y: Releases) -> tuple[Integers, Integers]:
@@ -123,7 +128,8 @@ class Precision(Attack):
             first, last = exponents(y)
             return np.asarray((first < t) & (last < g) & (y != 0))
 
-        return Event(f"|y| < 2^{t} and y is not a multiple of 2^{g}", holds)
+        words = f"|y| < 2^{t} and y is not a multiple of 2^{g}"
+        return Event(words, holds, source=f"finer_than(releases, {t}, {g})")
 
 
 def _count_small_and_fine(y: Releases) -> Integers:
@@ -159,13 +165,21 @@ class BitPatterns(Attack):
         def holds(y: Releases) -> Flags:
             return np.isin(bit_patterns(y), chosen)
 
-        return Event(f"y has one of {len(chosen)} patterns of sign, exponent, last bit", holds)
+        words = f"y has one of {len(chosen)} patterns of sign, exponent, last bit"
+        patterns = ", ".join(map(repr, map(_pattern_of_code, chosen.tolist())))
+        return Event(words, holds, source=f"has_bits(releases, {{{patterns}}})")
 
 
 def bit_patterns(y: Releases) -> Integers:
     """Return a number for each pattern (sign, exponent of the first bit, exponent of the last)."""
     first, last = exponents(y)
     return ((y < 0) * _SPAN + (first - _MIN_EXPONENT)) * _SPAN + (last - _MIN_EXPONENT)
+
+
+def _pattern_of_code(code: int) -> tuple[int, int, int]:
+    """Return the sign and the exponents that a number of `bit_patterns` stands for."""
+    negative, first = divmod(code // _SPAN, _SPAN)
+    return negative, first + _MIN_EXPONENT, code % _SPAN + _MIN_EXPONENT
 
 
 @compile_kernel
@@ -221,6 +235,6 @@ class Feasibility(Attack):
     ) -> Event:
         """Return the event that value0 is possible and value1 is not."""
         words = f"no float z has {value1:g} + {target.scale:g} z = y, rounded twice"
-        return base.exclusion_event(
-            words, partial(flag_feasible, scale=target.scale), value0, value1
-        )
+        possible = partial(flag_feasible, scale=target.scale)
+        source = base.exclusion_source(self, target, value0, value1)
+        return base.exclusion_event(words, possible, value0, value1, source=source)

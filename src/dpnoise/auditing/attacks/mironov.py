@@ -110,7 +110,12 @@ class Mironov(Attack):
         for formula in FORMULAS if self.formula is None else (self.formula,):
             model = self.precision, FORMULAS.index(formula)
             possible = base.possible_by_kernel(_have_uniforms, target.scale, model)
-            events.append(base.exclusion_event(f"{words} ({formula})", possible, value0, value1))
+            options = {"precision": self.precision, "formula": formula}
+            source = base.exclusion_source(self, target, value0, value1, **options)
+            event = base.exclusion_event(
+                f"{words} ({formula})", possible, value0, value1, source=source
+            )
+            events.append(event)
         return base.best_event(events, target, value0, value1, n)
 
 
@@ -211,7 +216,9 @@ class Tabulated(Attack):
             progress(done / len(SAMPLERS))
             words = f"{sampler} has a uniform that leads from {value0:g} to y, none from {value1:g}"
             possible = _have_outputs(sampler, target.scale)
-            events.append(base.exclusion_event(words, possible, value0, value1))
+            source = base.exclusion_source(self, target, value0, value1, sampler=sampler)
+            event = base.exclusion_event(words, possible, value0, value1, source=source)
+            events.append(event)
         return base.best_event(events, target, value0, value1, n)
 
 

@@ -289,5 +289,7 @@ class BoxMullerPair(Attack):
         for method, kernel, model, layout in guesses:
             words = f"no pair of uniforms leads from {value1:g} to y and y' ({method})"
             possible = base.possible_by_kernel(kernel, target.scale, model, dtype.type)
-            events.append(base.exclusion_event(words, possible, value0, value1, layout, 2))
+            source = base.exclusion_source(self, target, value0, value1, method=method)
+            event = base.exclusion_event(words, possible, value0, value1, layout, 2, source)
+            events.append(event)
         return base.best_event(events, target, value0, value1, n)

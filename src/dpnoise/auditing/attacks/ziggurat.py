@@ -171,6 +171,9 @@ class Ziggurat(Attack):
         events, words = [], f"ziggurat leads from {value0:g} to y, none from {value1:g}"
         for table in _TABLES if self.table is None else (self.table,):
             possible = partial(flag_feasible_layers, scale=target.scale, table=table)
-            event = base.exclusion_event(f"a layer of {table}'s {words}", possible, value0, value1)
+            source = base.exclusion_source(self, target, value0, value1, table=table)
+            event = base.exclusion_event(
+                f"a layer of {table}'s {words}", possible, value0, value1, source=source
+            )
             events.append(event)
         return base.best_event(events, target, value0, value1, n)

@@ -278,6 +278,8 @@ def _learn_steps(view: View, fit: _PairedRows) -> list[Steps]:
     """
     x, repeats = fit.values_of(view), fit.count0 + fit.count1
     if view.coded:
+        codes, first = np.unique(x, return_index=True)
+        view.examples.update(zip(codes.tolist(), fit.rows[first], strict=True))
         edges = steps.edges_of_codes(x, repeats)
         seen = fit.counts(view, edges)
         return [steps.fit_steps(edges, *seen, span) for span in sorted({0, view.ordered_span})]

@@ -19,6 +19,7 @@ from dpnoise.auditing.learned import steps as step_functions
 from dpnoise.auditing.learned.steps import Steps, tail_shares
 from dpnoise.auditing.learned.views import SIDES, Block, Rows, Text, View, no_text
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.auditing.wording import format_value
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.parallel import cores, run_in_parallel
 
@@ -75,13 +76,31 @@ class Proposal:
         return np.asarray(value < self.cut if self.swapped else value > self.cut)
 
     @cached_property
+    def exact_score(self) -> Score:
+        """The score without evidence for what was never seen, so that the event can be listed.
+
+        Patterns without a cell of their own get the ratio zero. A number that was never missing is
+        outside the event of its score if it is.
+        """
+        steps = []
+        for view, step in zip(self.score.views, self.score.steps, strict=True):
+            ratios = step.ratios.copy()
+            if view.coded:
+                ratios[0::2] = ratios[-1] = 0.0  # Every other cell is a code's.
+            elif len(self.score.views) == 1 and not view.may_be_missing:
+                ratios[-1] = np.inf if self.swapped else -np.inf
+            steps.append(replace(step, ratios=ratios))
+        return replace(self.score, steps=tuple(steps))
+
+    @cached_property
     def event(self) -> Event:
         """The event, of rows."""
-        return Event(self._words(), lambda rows: self.holds(self.score(rows)))
+        score = self.exact_score
+        return Event(self._words(), lambda rows: self.holds(score(rows)))
 
     def _words(self) -> str:
         """Describe in words when the score is beyond its threshold."""
-        score = self.score
+        score = self.exact_score
         if len(score.views) > 1:
             pairs = zip(score.weights, score.views, strict=True)
             names = [view.words for _, view in sorted(pairs, key=lambda p: -abs(p[0]))]
@@ -92,7 +111,9 @@ class Proposal:
         view, step = score.views[0], score.steps[0]
         inside = self.holds(step.ratios)
         if view.coded:
-            return f"{view.words} is one of {int(inside.sum())}"
+            usual = bool(self.holds(np.zeros(1))[0])
+            listed = int((inside[1:-1:2] != usual).sum())
+            return f"{view.words} is {'none' if usual else 'one'} of {listed}"
         may_be_missing = view.may_be_missing
         ranges = describe_ranges(step.edges, inside, view.text, may_be_missing=may_be_missing)
         return f"{view.words} is {ranges}"
@@ -349,7 +370,7 @@ def describe_ranges(
 def _describe_range(low: float, high: float) -> str:
     """Describe the range [low, high) in words; with NaN as `high` it includes missing numbers."""
     if high == np.nextafter(low, np.inf):
-        return f"{low:.6g}"
+        return format_value(low)
     if low == np.inf:
         return "missing"
     missing = " or missing" if np.isnan(high) else ""
@@ -366,4 +387,6 @@ def _describe_edge(edge: float, words: str, words_before: str) -> str:
     """Name an edge, or the number just below it if that is shorter."""
     before = float(np.nextafter(edge, -np.inf))
     is_shorter = len(repr(before)) < len(repr(float(edge)))
-    return f"{words_before} {before:.6g}" if is_shorter else f"{words} {edge:.6g}"
+    return (
+        f"{words_before} {format_value(before)}" if is_shorter else f"{words} {format_value(edge)}"
+    )

@@ -64,6 +64,11 @@ class View:
     ordered_span: int = 0  # Codes that differ by less than this have a meaningful order.
     text: Text = field(default=no_text, repr=False)  # The text that a number stands for, or None.
     may_be_missing: bool = True  # Whether some outputs do not have it.
+    # The same in Python, with functions of `auditing.predicates`: a number of the output {z}, which
+    # has codes in place of labels, or the pattern of the output {y}. Empty if there is none.
+    source: str = ""
+    # A row with each code, by the code: they show which patterns the codes stand for.
+    examples: dict[float, Rows] = field(default_factory=dict, repr=False, compare=False)
 
 
 def views_of(
@@ -78,15 +83,20 @@ def views_of(
     numbers, most = [j for j in columns if j > 0], TUNING.parts_viewed
     leading = [j for j in (columns if ranked is None else ranked) if j in {*columns}]
     viewed = sorted(leading[:most])
-    views = [View(names[j], PARTS, reader(j), text=text if j else no_text) for j in viewed]
+    views = [
+        View(names[j], PARTS, reader(j), text=text if j else no_text, source=_part_source(j))
+        for j in viewed
+    ]
     for j in [j for j in leading if j > 0][: TUNING.parts_with_bits]:
         views += _bit_views(sample[:, j], j, names[j])
     continuous = [j for j in numbers if _special_numbers(sample[:, j]) is not None][:most]
     if len(continuous) > 1:
         # The difference of each part from the next undoes cumulative sums.
-        views.append(View(names[continuous[0]], DIFFERENCES, reader(continuous[0])))
+        first = continuous[0]
+        views.append(View(names[first], DIFFERENCES, reader(first), source=_part_source(first)))
         for i, j in pairwise(continuous):
-            views.append(View(f"{names[j]} - {names[i]}", DIFFERENCES, _difference_reader(i, j)))
+            words, source = f"{names[j]} - {names[i]}", f"{_part_source(j)} - {_part_source(i)}"
+            views.append(View(words, DIFFERENCES, _difference_reader(i, j), source=source))
     if len(numbers) > 1:
         views += _summary_views(sample, numbers)
         views += _pattern_views(sample, columns)
@@ -98,6 +108,17 @@ def views_of(
 def varying_columns(sample: Rows) -> list[int]:
     """Return the columns that are not constant in a sample."""
     return [j for j in range(sample.shape[1]) if _varies(sample[:, j])]
+
+
+def _part_source(j: int) -> str:
+    """Return the source of column j of a row, whose first column is the number of parts."""
+    return f"number({{z}}, {j - 1})" if j else "number({y}, -1)"
+
+
+def _listing(numbers: Iterable[float]) -> str:
+    """Return numbers as a list in Python, in which 1e999 is infinity."""
+    texts = (repr(float(x)).removesuffix(".0").replace("inf", "1e999") for x in numbers)
+    return f"[{', '.join(texts)}]"
 
 
 def _varies(x: Rows) -> bool:
@@ -117,18 +138,30 @@ def _difference_reader(i: int, j: int) -> Take:
 
 def _bit_views(x: Floats, j: int, name: str) -> list[View]:
     """Return views of the bits of one part: its parity, its fraction, or its first and last bit."""
-    known = x[np.isfinite(x)]
+    known, part = x[np.isfinite(x)], _part_source(j)
     if len(np.unique(known)) <= TUNING.discrete_values:
         return []
     if (known == np.rint(known)).all():
-        return [View(f"{name} modulo 2", CODES, lambda block: np.mod(block.rows[:, j], 2.0))]
+        parity = View(
+            f"{name} modulo 2",
+            CODES,
+            lambda block: np.mod(block.rows[:, j], 2.0),
+            source=f"{part} % 2.0",
+        )
+        return [parity]
 
     def bits(block: Block) -> Floats:
         return bit_patterns(block.rows[:, j]).astype(np.float64)
 
-    views = [View(f"the sign and the first and last bit of {name}", CODES, bits, coded=True)]
+    words, source = f"the sign and the first and last bit of {name}", f"sign_and_bits({part})"
+    views = [View(words, CODES, bits, coded=True, source=source)]
     if len(np.unique(np.mod(known, 1.0))) <= TUNING.fraction_values:
-        fraction = View(f"the fraction of {name}", CODES, lambda block: np.mod(block.rows[:, j], 1))
+        fraction = View(
+            f"the fraction of {name}",
+            CODES,
+            lambda block: np.mod(block.rows[:, j], 1),
+            source=f"{part} % 1.0",
+        )
         views.append(fraction)
     return views
 
@@ -151,17 +184,25 @@ def _summary_views(sample: Floats, numbers: list[int]) -> list[View]:
 
         return take
 
-    views = [
-        View("the largest part", WHOLE, find_extreme(1.0, index=False)),
-        View("the smallest part", WHOLE, find_extreme(-1.0, index=False)),
-        View("the place of the largest part", WHOLE, find_extreme(1.0, index=True)),
-        View("the place of the smallest part", WHOLE, find_extreme(-1.0, index=True)),
-        View("how many parts are above their usual middle", WHOLE, count_above),
-        View("the sum of the parts, each clipped", WHOLE, _adder(numbers, medians, spreads, 1.0)),
-        View("the sum of the parts", WHOLE, _adder(numbers, zeros, ones, np.inf)),
-    ]
+    columns = _listing(j - 1 for j in numbers)
+    clipped = _total_source(numbers, medians, spreads, 1.0)
+    plain_sum = _total_source(numbers, zeros, ones, np.inf)
+    above = f"parts_above({{z}}, {columns}, {_listing(medians)})"
+    every_view = [
+        ("the largest part", find_extreme(1.0, index=False), f"largest({{z}}, {columns})"),
+        ("the smallest part", find_extreme(-1.0, index=False), f"smallest({{z}}, {columns})"),
+        ("the place of the largest part", find_extreme(1.0, index=True),
+         f"place_of_largest({{z}}, {columns})"),
+        ("the place of the smallest part", find_extreme(-1.0, index=True),
+         f"place_of_smallest({{z}}, {columns})"),
+        ("how many parts are above their usual middle", count_above, above),
+        ("the sum of the parts, each clipped", _adder(numbers, medians, spreads, 1.0), clipped),
+        ("the sum of the parts", _adder(numbers, zeros, ones, np.inf), plain_sum),
+    ]  # fmt: skip
+    views = [View(words, WHOLE, take, source=source) for words, take, source in every_view]
     if len(numbers) <= TUNING.parts_ordered:
-        views.append(View("the order of the parts", WHOLE, _order_of(numbers), coded=True))
+        order, source = _order_of(numbers), f"order_of_parts({{z}}, {columns})"
+        views.append(View("the order of the parts", WHOLE, order, coded=True, source=source))
     return views
 
 
@@ -223,7 +264,11 @@ def _joint_views(
         marks = (_mark_special(column, points) if j in plain else column for j, column in columns)
         return _codes(len(block.rows), marks)
 
-    views = [View(words, kind, pattern, coded=True)]
+    source = (
+        f"pattern({{y}}, {_listing(j - 1 for j in parts)}, {_listing(j - 1 for j in numbers)}, "
+        f"{_listing(points)})"
+    )
+    views = [View(words, kind, pattern, coded=True, source=source)]
     if not numbers:
         return views
     plain_parts = sample[:, numbers]
@@ -238,15 +283,32 @@ def _joint_views(
         return out
 
     sum_plain = _adder(numbers, medians, spreads, 1.0, points)
-    smallest, largest = "how small the least of the others is", "how large the others are"
-    views.append(_joint_view(sample, pattern, smallest_plain, f"{words}, and {smallest}", kind))
-    views.append(_joint_view(sample, pattern, sum_plain, f"{words}, and {largest}", kind))
+    least = f"least_plain({{z}}, {_listing(j - 1 for j in numbers)}, {_listing(points)})"
+    total = _total_source(numbers, medians, spreads, 1.0, points)
+    for size_of, size, size_source in (
+        (smallest_plain, "how small the least of the others is", least),
+        (sum_plain, "how large the others are", total),
+    ):
+        joint = View(f"{words}, and {size}", kind, pattern, coded=True, source=source)
+        views.append(_with_size(joint, sample, size_of, size_source))
     return views
 
 
-def _joint_view(
-    sample: Floats, pattern: Take, size_of: Callable[[Block], Floats], words: str, kind: str
+def _total_source(
+    parts: list[int], medians: Floats, spreads: Floats, limit: float, points: Floats = _NO_POINTS
+) -> str:
+    """Return the source of what `_adder` makes with the same arguments."""
+    scales = [1 / max(spread, _SMALLEST_SPREAD) for spread in spreads.tolist()]
+    lists = [_listing(j - 1 for j in parts), _listing(medians), _listing(scales)]
+    options = "" if limit == np.inf else f", {limit}, {_listing(points)}"
+    return f"clipped_total({{z}}, {', '.join(lists)}{options})"
+
+
+def _with_size(
+    view: View, sample: Floats, size_of: Callable[[Block], Floats], size_source: str
 ) -> View:
+    """Return a view of the same pattern, combined with the class of a size."""
+    pattern = view.take
     shares = tail_shares(TUNING.size_class_log_odds, TUNING.size_classes - 1)
     cuts = np.unique(np.quantile(size_of(Block(sample)), shares, method="lower"))
 
@@ -255,7 +317,8 @@ def _joint_view(
         code = block.of(pattern).astype(np.uint64) * np.uint64(0xBF58476D1CE4E5B9)
         return (((code >> np.uint64(11)) + size) & _BITS).astype(np.float64)
 
-    return View(words, kind, take, coded=True, ordered_span=TUNING.size_classes)
+    source = f"with_size({view.source}, {size_source}, {_listing(cuts)})"
+    return replace(view, take=take, ordered_span=TUNING.size_classes, source=source, examples={})
 
 
 def views_given(sample: Floats, names: Sequence[str], public: Sequence[int]) -> list[View]:
@@ -268,11 +331,13 @@ def views_given(sample: Floats, names: Sequence[str], public: Sequence[int]) -> 
         return lambda block: np.nan_to_num(_column(block.rows, j).astype(np.float64), nan=-np.inf)
 
     given = f"given {' and '.join(names[j] for j in public)}"
+    source = f"pattern({{y}}, {_listing(j - 1 for j in public)}, [], [])"
     others = [j for j in varying_columns(sample) if j not in public][: TUNING.parts_viewed]
-    return [
-        _joint_view(sample, pattern, size_of(j), f"{names[j]}, {given},", PARTS)
+    joint = [
+        (j, View(f"{names[j]}, {given},", PARTS, pattern, coded=True, source=source))
         for j in (others if public else [])
     ]
+    return [_with_size(view, sample, size_of(j), _part_source(j)) for j, view in joint]
 
 
 def row_codes(rows: Rows) -> Floats:

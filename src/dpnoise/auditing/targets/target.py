@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from operator import attrgetter
-from typing import Final, NoReturn
+from typing import IO, Final, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -148,6 +148,8 @@ def resolve(
     sensitivity: float,
     scale: float | None = None,
     time_limit: float | None = None,
+    *,
+    one_by_one: bool = False,
 ) -> Target:
     """Return the target that a user named or passed.
 
@@ -164,7 +166,7 @@ def resolve(
         _check_delta(target.name, target.noise, delta)
         return target if scale is None else replace(target, scale=scale)
     by_command = partial(_from_command, time_limit)
-    name, release = function_of(target, by_command, NOISE_SIGNATURE)
+    name, release = function_of(target, by_command, NOISE_SIGNATURE, one_by_one=one_by_one)
     noise = "gaussian" if delta else "laplace"
     if scale is None:
         scale = Privacy(epsilon, delta or 1e-6, sensitivity).scale(noise)
@@ -172,23 +174,40 @@ def resolve(
 
 
 def function_of(
-    target: object, from_command: Callable[..., Data], signature: str
+    target: object,
+    from_command: Callable[..., Data],
+    signature: str,
+    *,
+    one_by_one: bool = False,
 ) -> tuple[str, Callable[..., Data]]:
     """Return the name and the function of a path, a command or a function.
 
-    `from_command(command, *arguments)` runs a command in place of a function.
+    `from_command(command, *arguments)` runs a command in place of a function. With `one_by_one`, a
+    function of the data alone is called once for each output.
     """
     if isinstance(target, list | tuple):
         if not target or not all(isinstance(word, str) for word in target):
             errors.reject("target", target, "be a command: a list of strings, the program first")
         return shlex.join(target), partial(from_command, list(target))
+    function: Callable[..., Data]
     if isinstance(target, str):
         name, function = target, import_function(target)
     else:
         function = check_target(target, signature)
         name = str(getattr(target, "__qualname__", type(target).__name__))
+    if one_by_one and _takes(function, 1) and not _takes(function, 2):
+        return name, lambda data, n: [function(data) for _ in range(n)]
     _check_parameters(name, function, signature)
     return name, function
+
+
+def _takes(function: Callable[..., Data], arguments: int) -> bool:
+    """Return whether a function can be called with this many arguments, as far as it says."""
+    try:
+        inspect.signature(function).bind(*([0] * arguments))
+    except (TypeError, ValueError):
+        return False
+    return not isinstance(function, type)
 
 
 def check_target(target: Data, signature: str) -> Data:
@@ -215,7 +234,10 @@ def _check_parameters(name: str, function: Callable[..., Data], signature: str) 
     except TypeError:
         text = f"{name} must be a function {signature}, got {name}{parameters}."
         if len(parameters.parameters) == 1:
-            text += f" Give a function that calls it n times: {_repeat(name, signature)}."
+            text += (
+                f" Give one_by_one=True, or a function that calls it n times: "
+                f"{_repeat(name, signature)}."
+            )
         raise ArgumentTypeError(text) from None
 
 
@@ -317,32 +339,43 @@ def _from_command(
 
 def run_command(command: list[str], time_limit: float | None, text: str, call: str) -> str:
     """Run a command on a text and return what it writes; error messages begin with `call`."""
+    with start_command(command, call, subprocess.PIPE) as process:
+        try:
+            output, error_output = process.communicate(text, timeout=time_limit)
+        except subprocess.TimeoutExpired:
+            raise TargetError(f"{call} took more than {time_limit:g} s.") from None
+        finally:
+            kill_session(process)
+    if process.returncode:
+        raise failure_of_command(call, process.returncode, error_output)
+    return output
+
+
+def start_command(
+    command: list[str], call: str, errors_to: IO[str] | int
+) -> "subprocess.Popen[str]":
+    """Start a command with pipes for its input and output."""
     try:
-        process = subprocess.Popen(  # noqa: S603 - the user's own command
+        return subprocess.Popen(  # noqa: S603 - the user's own command
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=errors_to,
             text=True,
             start_new_session=True,  # So that its child processes can be killed with it.
         )
     except OSError as error:
         advice = "Give the path of a program, or its interpreter first: python noise.py."
         raise TargetError(f"{call} did not start: {error}. {advice}") from error
-    with process:
-        try:
-            output, error_output = process.communicate(text, timeout=time_limit)
-        except subprocess.TimeoutExpired:
-            raise TargetError(f"{call} took more than {time_limit:g} s.") from None
-        finally:
-            _kill_session(process)
-    if process.returncode:
-        last_line = "".join(f": {line}" for line in error_output.strip().splitlines()[-1:])
-        raise TargetError(f"{call} gave status {process.returncode}{last_line}.")
-    return output
 
 
-def _kill_session(process: "subprocess.Popen[str]") -> None:
+def failure_of_command(call: str, status: int, error_output: str) -> TargetError:
+    """Return the error for a status that is not 0, with the last line of the errors."""
+    last_line = "".join(f": {line}" for line in error_output.strip().splitlines()[-1:])
+    return TargetError(f"{call} gave status {status}{last_line}.")
+
+
+def kill_session(process: "subprocess.Popen[str]") -> None:
     """Kill a process that still runs, with its whole session if the system has sessions."""
     if process.poll() is not None:
         return
