@@ -4,16 +4,19 @@ import copy
 import multiprocessing
 import os
 import pickle
+import runpy
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import scipy.stats
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 from support.alarms import LONG
 from support.forks import fork_in_c, needs_fork, output_of_child
@@ -28,12 +31,14 @@ numpy_direct = pytest.importorskip("numpy.random.tests.test_direct")
 
 if TYPE_CHECKING:
 
-    class SmokeTests: ...
+    class SmokeTests:
+        """Tests that NumPy does not type."""
 
     DirectTests = SmokeTests
 else:
     SmokeTests, DirectTests = numpy_smoke.RNG, numpy_direct.Base
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "secure_generators.py"
 KEY = bytes(range(KEY_BYTES))
 WORDS = integration._WORDS
 
@@ -130,16 +135,32 @@ def test_used_words_and_keys_are_overwritten() -> None:
     assert not set(used) & set(buffer)
 
 
-def test_the_key_is_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_and_the_copy_of_its_stream_are_overwritten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     keys: list[bytes] = []
+    streams: list[bytes] = []
 
     def keep_key(count: int) -> bytes:
         keys.append(os.urandom(count))
         return keys[-1]
 
+    class KeepingCipher:
+        """Keeps what it returns."""
+
+        def __init__(self, key: bytes) -> None:
+            self._cipher = AESGCM(bytes(bytearray(key)))
+
+        def encrypt(self, nonce: bytes, data: bytes, associated: None) -> bytes:
+            """Encrypt like AESGCM."""
+            streams.append(self._cipher.encrypt(nonce, data, associated))
+            return streams[-1]
+
+    monkeypatch.setitem(integration._OBJECTS, "cipher", KeepingCipher)
     compile_with(monkeypatch, keep_key)
     SecureBitGenerator().random_raw(WORDS + 1)
     assert keys == [bytes(KEY_BYTES)] * 2
+    assert [stream[: 8 * WORDS].count(0) for stream in streams] == [8 * WORDS] * 2
 
 
 def test_a_seed_is_an_error() -> None:
@@ -417,3 +438,8 @@ def draw_in_pool(_: int) -> int:
 def test_spawned_processes_draw_different_words() -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert len(set(pool.map(draw_in_pool, range(8)))) == 8
+
+
+def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    assert len(capsys.readouterr().out.splitlines()) == 4

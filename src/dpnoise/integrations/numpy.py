@@ -37,7 +37,7 @@ __all__ = ["SecureBitGenerator"]
 # The fields of a buffer: the number of words left, whether a refill is going on, the process that
 # filled it, and the words. The child of a fork finds zeros, or the number of another process.
 _LEFT, _REFILLING, _PROCESS, _FIRST = range(4)
-_WORDS: Final = 2**15  # With half as many, a draw takes 3 % more time.
+_WORDS: Final = 2**15  # Half of them would cost 3 % more time for each draw.
 _WORD_BYTES: Final = 8
 _BUFFER_BYTES: Final = _WORD_BYTES * (_FIRST + _WORDS)
 _ATTEMPTS: Final = 3  # Only a finalizer that forks or draws during a refill spoils an attempt.
@@ -186,12 +186,12 @@ def _write_refill(module: _Untyped) -> _Untyped:
 def _write_copy(code: _Code, stream: _Untyped, process: _Untyped) -> None:
     """Write the move of a key stream to the buffer.
 
-    In Python 3.11 an allocation may run finalizers. If one of them forked, or drew from this
-    buffer, then _REFILLING is no longer 1, or the process is another one.
+    In Python 3.11 an allocation may run finalizers. If one of them drew from this buffer, or forked
+    where the system wipes it, then _REFILLING is 0. Elsewhere the process that is stored reveals a
+    fork.
     """
     data = code.call("PyBytes_AsString", stream)
-    refilling = code.equal(code.load(_REFILLING), 1)
-    with code.build.if_then(code.build.and_(refilling, code.equal(code.process(), process))):
+    with code.build.if_then(code.equal(code.load(_REFILLING), 1)):
         words = code.build.ptrtoint(code.field(_FIRST), _WORD)
         code.call("memcpy", words, data, _WORD_BYTES * _WORDS)
         code.store(process, _PROCESS)
