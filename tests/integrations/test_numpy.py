@@ -6,12 +6,14 @@ import os
 import pickle
 import runpy
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 import pytest
@@ -135,11 +137,12 @@ def test_used_words_and_keys_are_overwritten() -> None:
     assert not set(used) & set(buffer)
 
 
-def test_the_key_and_the_copy_of_its_stream_are_overwritten(
+def test_a_refill_overwrites_its_key_and_its_stream_and_keeps_no_object(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     keys: list[bytes] = []
     streams: list[bytes] = []
+    ciphers: WeakSet[object] = WeakSet()
 
     def keep_key(count: int) -> bytes:
         keys.append(os.urandom(count))
@@ -150,6 +153,7 @@ def test_the_key_and_the_copy_of_its_stream_are_overwritten(
 
         def __init__(self, key: bytes) -> None:
             self._cipher = AESGCM(bytes(bytearray(key)))
+            ciphers.add(self)
 
         def encrypt(self, nonce: bytes, data: bytes, associated: None) -> bytes:
             """Encrypt like AESGCM."""
@@ -161,6 +165,9 @@ def test_the_key_and_the_copy_of_its_stream_are_overwritten(
     SecureBitGenerator().random_raw(WORDS + 1)
     assert keys == [bytes(KEY_BYTES)] * 2
     assert [stream[: 8 * WORDS].count(0) for stream in streams] == [8 * WORDS] * 2
+    assert not ciphers
+    listed = [bytes(bytearray(KEY))]
+    assert sys.getrefcount(keys[0]) == sys.getrefcount(streams[0]) == sys.getrefcount(listed[0])
 
 
 def test_a_seed_is_an_error() -> None:

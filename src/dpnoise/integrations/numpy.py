@@ -160,7 +160,6 @@ def _write_refill(module: _Untyped) -> _Untyped:
     code = _Code(module, "refill", _VOID)
     state = code.call("PyGILState_Ensure")
     process = code.process()
-    code.store(0, _LEFT)
     code.store(1, _REFILLING)
     key = code.call("PyObject_CallOneArg", "urandom", "key size")
     with code.if_made(key):
@@ -231,6 +230,7 @@ _DRAWS: Final[dict[str, tuple[_Untyped, Callable[[_Untyped, _Untyped], _Untyped]
     "next_uint64": (_WORD, lambda _, word: word),
     "next_uint32": (_INT, lambda build, word: build.trunc(build.lshr(word, _WORD(32)), _INT)),
     "next_double": (_DOUBLE, _double),
+    "next_raw": (_WORD, lambda _, word: word),
 }
 
 
@@ -262,7 +262,7 @@ def _machine_code() -> _Untyped:
 class _Interface(ctypes.Structure):
     """NumPy's bitgen_t: a buffer, and the functions that draw from it."""
 
-    _fields_ = tuple((name, ctypes.c_void_p) for name in ("state", *_DRAWS, "next_raw"))
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("state", *_DRAWS))
 
 
 _interface_address: Final = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
@@ -309,13 +309,12 @@ class SecureBitGenerator(np.random.BitGenerator):
                 "Call SecureBitGenerator()."
             )
         super().__init__(SeedlessSeedSequence())  # type: ignore[arg-type] # by NumPy's docs it may
-        self._memory = wiped_memory(_BUFFER_BYTES) or mmap.mmap(-1, _BUFFER_BYTES)
+        self._memory = wiped_memory(_BUFFER_BYTES) or bytearray(_BUFFER_BYTES)
         self._code = _machine_code()
         interface = _Interface.from_address(_interface_address(self.capsule, b"BitGenerator"))
         interface.state = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         for name in _DRAWS:
             setattr(interface, name, self._code.get_function_address(name))
-        interface.next_raw = interface.next_uint64
         _locks.add(self.lock)
 
     def spawn(self, n_children: SupportsIndex) -> "list[SecureBitGenerator]":
