@@ -349,6 +349,7 @@ def words_of(bits: SecureBitGenerator) -> str:
 def test_children_of_a_fork_draw_different_words(fork: Callable[[], int]) -> None:
     bits = SecureBitGenerator()
     bits.random_raw(5)
+    assert buffer_of(bits)[integration._LEFT] == WORDS - 5
     drawn = [output_of_child(lambda: words_of(bits), fork) for _ in range(2)]
     # A child that forks before it draws.
     drawn.append(output_of_child(lambda: output_of_child(lambda: words_of(bits), fork), fork))
