@@ -8,6 +8,7 @@ import math
 import os
 import pickle
 import random
+import re
 import subprocess
 import sys
 import tarfile
@@ -23,6 +24,7 @@ import pytest
 from scipy import stats
 from support.alarms import check_probability
 from support.forks import fork_in_c, needs_fork, output_of_child
+from support.page_blocks import DOCS
 from support.verdicts import run_attack
 
 import dpnoise
@@ -650,6 +652,19 @@ def test_the_examples_of_the_docstring_run() -> None:
     results = doctest.testmod(ours)
     assert results.attempted
     assert not results.failed
+
+
+def test_the_page_prints_what_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (DOCS / "harden-diffprivlib.md").read_text(encoding="utf-8")
+    blocks = re.findall(
+        r"^```python\n(.*?)^```\n\n```output\n(.*?)^```", page, re.MULTILINE | re.DOTALL
+    )
+    assert len(blocks) == 3
+    names: dict[str, Any] = {}
+    for code, shown in blocks:
+        exec(code, names)  # noqa: S102 - the page's own code
+        assert capsys.readouterr().out == shown
+    assert f"except {len(LEFT_OUT)} that" in page
 
 
 # diffprivlib's own tests --------------------------------------------------------------------------

@@ -178,8 +178,8 @@ def harden(
         )
 
     @functools.wraps(function)
-    def hardened(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
+    def call_hardened(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
         with harden():
             return function(*arguments, **options)
 
-    return hardened
+    return call_hardened
