@@ -10,7 +10,7 @@ CORE := tests/kernels/test_kernels.py tests/kernels/test_certified.py tests/kern
 	tests/core/test_interrupts.py tests/core/test_precision.py $(patsubst %,tests/release/test_%.py,independent mechanisms values selection parameters) \
 	tests/statistics/test_functions.py tests/cli/test_cli.py
 
-.PHONY: help setup demo test test-long test-internals test-core test-oldest test-engines test-peers test-opendp test-torch test-browser proof proof-rocq mutants lint format bench errors bench-engines bench-persons bench-spark audit-bench audit-bugs audit-peers clock \
+.PHONY: help setup demo test test-long test-internals test-core test-oldest test-integrations test-engines test-peers test-opendp test-torch test-browser proof proof-rocq mutants lint format bench errors bench-engines bench-persons bench-spark audit-bench audit-bugs audit-peers clock \
 	attacks audits paper pictures screenshots docs docs-serve clean
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make test-internals  the tests that read what LLVM, CPython and Triton make of our code, and those that take seconds each; CI runs them; needs Python, make; takes a minute"
 	@echo "make test-core     the tests of noise, release and statistics that need no POSIX; needs Python, make; takes a minute"
 	@echo "make test-oldest   the core of the tests with the oldest dependencies allowed, in .venv-oldest; needs Python, make; takes 2 minutes"
+	@echo "make test-integrations  generators for NumPy and the standard library, and the fixture for pytest; needs Python, make; takes a minute"
 	@echo "make test-engines  plans on a Spark of several workers and on Dask, which it installs, and on PostgreSQL; needs Java 17, and PostgreSQL's server, else its tests are skipped; takes 4 minutes"
 	@echo "make test-peers    the attacks on PyTorch, JAX, PyDP and others, which it installs first; needs 3 GB of disk for the .venv; takes 3 minutes"
 	@echo "make test-opendp   one task in OpenDP, diffprivlib and dpnoise, in .venv-opendp; needs Python, make; takes half a minute"
@@ -83,6 +84,10 @@ test-core: setup
 test-oldest:
 	PIP_CONSTRAINT=requirements/oldest.txt $(MAKE) --no-print-directory VENV=.venv-oldest setup
 	.venv-oldest/bin/python -m pytest $(ALL_CORES) $(CORE)
+
+# NumPy's and CPython's own tests run on our generators.
+test-integrations: setup $(VENV)/installed-learning
+	$(BIN)/python -m pytest $(ALL_CORES) tests/integrations src/dpnoise/integrations/numpy.py src/dpnoise/integrations/stdlib.py
 
 test-browser: setup $(VENV)/installed-docs
 	$(BIN)/python -m pytest tests/browser

@@ -171,6 +171,18 @@ def noise_figures(tables: dict[str, dict[str, Timing]]) -> list[Figure]:
             arrays["dpnoise random"].ratio_to(arrays["NumPy random"]),
         ),
         at_most(
+            "NumPy's random on SecureBitGenerator, time over that on PCG64",
+            1.5,
+            arrays["NumPy random on SecureBitGenerator"].ratio_to(arrays["NumPy random"]),
+        ),
+        at_least(
+            "SystemRandom.random(), time over SecureRandom.random()",
+            3.0,
+            scalars["stdlib SystemRandom.random()"].ratio_to(
+                scalars["dpnoise SecureRandom.random()"]
+            ),
+        ),
+        at_most(
             "Laplace, one scalar, time over NumPy's laplace()",
             3.0,
             scalars["dpnoise laplace()"].ratio_to(scalars["NumPy laplace()"]),

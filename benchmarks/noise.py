@@ -11,6 +11,8 @@ from diffprivlib.mechanisms import Laplace as DiffprivlibLaplace
 
 import dpnoise
 from benchmarks.timing import Timing, time_contenders
+from dpnoise.integrations.numpy import SecureBitGenerator
+from dpnoise.integrations.stdlib import SecureRandom
 from reproduction import samplers
 
 MILLION = 1_000_000
@@ -48,6 +50,7 @@ def arrays(rounds: int) -> dict[str, Timing]:
         "randomgen ChaCha normal": chacha.standard_normal,
         "NumPy random": numpy_rng.random,
         "dpnoise random": one_thread.random,
+        "NumPy random on SecureBitGenerator": np.random.Generator(SecureBitGenerator()).random,
         "NumPy standard_exponential": numpy_rng.standard_exponential,
         "dpnoise exponential n=4": one_thread.exponential,
         "NumPy gamma(2.5)": partial(numpy_rng.gamma, 2.5),
@@ -84,6 +87,7 @@ def scalars(rounds: int) -> dict[str, Timing]:
         "stdlib random.random()": random.random,
         "stdlib random.gauss()": partial(random.gauss, 0, 1),
         "stdlib SystemRandom.random()": system.random,
+        "dpnoise SecureRandom.random()": SecureRandom().random,
         "paper: naive": samplers.naive,
         "paper: Theorem 5.1": samplers.theorem,
         "paper: math and random": samplers.math_and_random,

@@ -4,16 +4,21 @@ import copy
 import multiprocessing
 import os
 import pickle
+import runpy
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 import pytest
 import scipy.stats
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 from support.alarms import LONG
 from support.forks import fork_in_c, needs_fork, output_of_child
@@ -28,12 +33,14 @@ numpy_direct = pytest.importorskip("numpy.random.tests.test_direct")
 
 if TYPE_CHECKING:
 
-    class SmokeTests: ...
+    class SmokeTests:
+        """Tests that NumPy does not type."""
 
     DirectTests = SmokeTests
 else:
     SmokeTests, DirectTests = numpy_smoke.RNG, numpy_direct.Base
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "secure_generators.py"
 KEY = bytes(range(KEY_BYTES))
 WORDS = integration._WORDS
 
@@ -130,16 +137,37 @@ def test_used_words_and_keys_are_overwritten() -> None:
     assert not set(used) & set(buffer)
 
 
-def test_the_key_is_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refill_overwrites_its_key_and_its_stream_and_keeps_no_object(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     keys: list[bytes] = []
+    streams: list[bytes] = []
+    ciphers: WeakSet[object] = WeakSet()
 
     def keep_key(count: int) -> bytes:
         keys.append(os.urandom(count))
         return keys[-1]
 
+    class KeepingCipher:
+        """Keeps what it returns."""
+
+        def __init__(self, key: bytes) -> None:
+            self._cipher = AESGCM(bytes(bytearray(key)))
+            ciphers.add(self)
+
+        def encrypt(self, nonce: bytes, data: bytes, associated: None) -> bytes:
+            """Encrypt like AESGCM."""
+            streams.append(self._cipher.encrypt(nonce, data, associated))
+            return streams[-1]
+
+    monkeypatch.setitem(integration._OBJECTS, "cipher", KeepingCipher)
     compile_with(monkeypatch, keep_key)
     SecureBitGenerator().random_raw(WORDS + 1)
     assert keys == [bytes(KEY_BYTES)] * 2
+    assert [stream[: 8 * WORDS].count(0) for stream in streams] == [8 * WORDS] * 2
+    assert not ciphers
+    listed = [bytes(bytearray(KEY))]
+    assert sys.getrefcount(keys[0]) == sys.getrefcount(streams[0]) == sys.getrefcount(listed[0])
 
 
 def test_a_seed_is_an_error() -> None:
@@ -321,6 +349,7 @@ def words_of(bits: SecureBitGenerator) -> str:
 def test_children_of_a_fork_draw_different_words(fork: Callable[[], int]) -> None:
     bits = SecureBitGenerator()
     bits.random_raw(5)
+    assert buffer_of(bits)[integration._LEFT] == WORDS - 5
     drawn = [output_of_child(lambda: words_of(bits), fork) for _ in range(2)]
     # A child that forks before it draws.
     drawn.append(output_of_child(lambda: output_of_child(lambda: words_of(bits), fork), fork))
@@ -417,3 +446,8 @@ def draw_in_pool(_: int) -> int:
 def test_spawned_processes_draw_different_words() -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert len(set(pool.map(draw_in_pool, range(8)))) == 8
+
+
+def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    assert len(capsys.readouterr().out.splitlines()) == 4

@@ -37,7 +37,7 @@ __all__ = ["SecureBitGenerator"]
 # The fields of a buffer: the number of words left, whether a refill is going on, the process that
 # filled it, and the words. The child of a fork finds zeros, or the number of another process.
 _LEFT, _REFILLING, _PROCESS, _FIRST = range(4)
-_WORDS: Final = 2**15  # With half as many, a draw takes 3 % more time.
+_WORDS: Final = 2**15  # Half of them would cost 3 % more time for each draw.
 _WORD_BYTES: Final = 8
 _BUFFER_BYTES: Final = _WORD_BYTES * (_FIRST + _WORDS)
 _ATTEMPTS: Final = 3  # Only a finalizer that forks or draws during a refill spoils an attempt.
@@ -160,7 +160,6 @@ def _write_refill(module: _Untyped) -> _Untyped:
     code = _Code(module, "refill", _VOID)
     state = code.call("PyGILState_Ensure")
     process = code.process()
-    code.store(0, _LEFT)
     code.store(1, _REFILLING)
     key = code.call("PyObject_CallOneArg", "urandom", "key size")
     with code.if_made(key):
@@ -186,12 +185,12 @@ def _write_refill(module: _Untyped) -> _Untyped:
 def _write_copy(code: _Code, stream: _Untyped, process: _Untyped) -> None:
     """Write the move of a key stream to the buffer.
 
-    In Python 3.11 an allocation may run finalizers. If one of them forked, or drew from this
-    buffer, then _REFILLING is no longer 1, or the process is another one.
+    In Python 3.11 an allocation may run finalizers. If one of them drew from this buffer, or forked
+    where the system wipes it, then _REFILLING is 0. Elsewhere the process that is stored reveals a
+    fork.
     """
     data = code.call("PyBytes_AsString", stream)
-    refilling = code.equal(code.load(_REFILLING), 1)
-    with code.build.if_then(code.build.and_(refilling, code.equal(code.process(), process))):
+    with code.build.if_then(code.equal(code.load(_REFILLING), 1)):
         words = code.build.ptrtoint(code.field(_FIRST), _WORD)
         code.call("memcpy", words, data, _WORD_BYTES * _WORDS)
         code.store(process, _PROCESS)
@@ -231,6 +230,7 @@ _DRAWS: Final[dict[str, tuple[_Untyped, Callable[[_Untyped, _Untyped], _Untyped]
     "next_uint64": (_WORD, lambda _, word: word),
     "next_uint32": (_INT, lambda build, word: build.trunc(build.lshr(word, _WORD(32)), _INT)),
     "next_double": (_DOUBLE, _double),
+    "next_raw": (_WORD, lambda _, word: word),
 }
 
 
@@ -262,7 +262,7 @@ def _machine_code() -> _Untyped:
 class _Interface(ctypes.Structure):
     """NumPy's bitgen_t: a buffer, and the functions that draw from it."""
 
-    _fields_ = tuple((name, ctypes.c_void_p) for name in ("state", *_DRAWS, "next_raw"))
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("state", *_DRAWS))
 
 
 _interface_address: Final = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
@@ -309,13 +309,12 @@ class SecureBitGenerator(np.random.BitGenerator):
                 "Call SecureBitGenerator()."
             )
         super().__init__(SeedlessSeedSequence())  # type: ignore[arg-type] # by NumPy's docs it may
-        self._memory = wiped_memory(_BUFFER_BYTES) or mmap.mmap(-1, _BUFFER_BYTES)
+        self._memory = wiped_memory(_BUFFER_BYTES) or bytearray(_BUFFER_BYTES)
         self._code = _machine_code()
         interface = _Interface.from_address(_interface_address(self.capsule, b"BitGenerator"))
         interface.state = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         for name in _DRAWS:
             setattr(interface, name, self._code.get_function_address(name))
-        interface.next_raw = interface.next_uint64
         _locks.add(self.lock)
 
     def spawn(self, n_children: SupportsIndex) -> "list[SecureBitGenerator]":
