@@ -56,6 +56,8 @@ def definitions(file: Path) -> Iterator[tuple[str, str]]:
         if isinstance(node, ast.ClassDef):
             yield "class", node.name.lstrip("_")
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            if any(getattr(each, "id", None) == "overload" for each in node.decorator_list):
+                continue  # `@overload`: another signature of the function that follows.
             yield "function", node.name
 
 

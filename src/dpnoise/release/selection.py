@@ -61,7 +61,8 @@ class _Selection(Mechanism):
         exact_scores, nearest_scores = _check_scores(scores)
         number = len(exact_scores)
         choices = range(number) if candidates is None else _check_candidates(candidates, number)
-        index = _argmax(self._form, nearest_scores, exact_scores.__getitem__, self.scale, rng)
+        score = exact_scores.__getitem__
+        index = noisy_argmax(nearest_scores, score, self.scale, rng, self._form)
         return choices[index]
 
 
@@ -144,26 +145,17 @@ def _check_candidates(candidates: Iterable[object], number: int) -> list[object]
 
 def noisy_argmax(
     nearest_scores: Floats,
-    exact_score: Callable[[int], int | Fraction],
-    scale: float,
-    rng: Generator | None,
-) -> int:
-    """Return the index that `NoisyMax` selects, for scores that are computed when needed.
-
-    `nearest_scores` are the nearest floats to the scores. `exact_score(index)` is called only for
-    candidates between which these floats cannot decide, which is rare.
-    """
-    return _argmax(exact.EXPONENTIAL, nearest_scores, exact_score, scale, rng)
-
-
-def _argmax(
-    form: SelectionForm,
-    nearest_scores: Floats,
     exact_score: Callable[[int], float | Fraction],
     scale: float,
     rng: Generator | None,
+    form: SelectionForm = exact.EXPONENTIAL,
 ) -> int:
-    """Return the index of the largest score + scale * noise, in real arithmetic."""
+    """Return the index of the largest score + scale * noise, in real arithmetic.
+
+    The noise is that of `NoisyMax` by default. `nearest_scores` are the nearest floats to the
+    scores. `exact_score(index)` is called only for candidates between which these floats cannot
+    decide, which is rare.
+    """
     check_rounding_mode()
     key = check_generator(rng).source.key()
     words = first_words(key, len(nearest_scores))
