@@ -3,7 +3,7 @@
 Each canary is one record. A fair coin decides whether the training data include it. After the run
 each canary has a score, and the auditor guesses the coins of the canaries with the highest and the
 lowest scores. Privacy limits how many guesses can be correct, whatever the algorithm, the scores
-and the other records are. So many correct guesses refute a claim:
+and the other records are. More correct guesses refute a claim:
 
 - (epsilon, delta): the method is that of Steinke, Nasr and Jagielski, "Privacy Auditing with One
   (1) Training Run" (2023). Without delta, the correct guesses are stochastically dominated by a
