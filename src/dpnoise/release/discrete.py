@@ -4,8 +4,8 @@ For sensitivity 1 and epsilon 1, its error is a ninth below that of rounded Lapl
 floor(scale E1) - floor(scale E2), with E1 and E2 independent and exponential. Each half is computed
 exactly and clamped to 62 bits. The noise is drawn before it is added to a value.
 
-docs/exact-release-proof.md derives the distribution, the words of the key stream for each half, and the
-bound on the effect of clamping the halves.
+docs/exact-release-proof.md derives the distribution, the words of the key stream for each half, and
+the bound on the effect of clamping the halves.
 """
 
 import math
