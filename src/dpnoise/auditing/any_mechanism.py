@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.util import find_spec
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -194,12 +193,12 @@ def _audit(target: object, options: AuditOptions) -> Report:
     budget = options.budget or affordable_budget(lambda n: source.outputs(first, n), default)
     started = time.perf_counter()
     plan = _plan_sizes(source, pairs, budget or default, options.progress)
-    sizes = plan((budget or default) - source.drawn)
+    sizes = plan(budget or default)
     chosen = _choose_events(source, pairs, sizes, options)
     if budget is None:
         budget = _grown_budget(chosen, sizes, time.perf_counter() - started, options)
         if budget is not None:
-            sizes = plan(budget - source.drawn)
+            sizes = plan(budget)
             # Trees that found nothing take too long for more releases.
             again = replace(options, boosting=bool(options.boosting))
             chosen = _choose_events(source, pairs, sizes, again)
@@ -280,12 +279,13 @@ def _plan_sizes(
     progress(0.0, "drawing the first outputs")
     source.prepare([data for pair in pairs for data in pair])
     first = source.rows(pairs[0][0], min(TUNING.first_look_outputs, total // 100))
-    return partial(
-        Sizes.of,
-        pairs=len(pairs),
-        data_sets=data_sets,
-        many_duplicates=has_many_duplicates(first),
-    )
+    many_duplicates = has_many_duplicates(first)
+
+    def plan(total: int) -> Sizes:
+        left = total - len(first)
+        return Sizes.of(left, len(pairs), data_sets, many_duplicates=many_duplicates)
+
+    return plan
 
 
 @dataclass(frozen=True)

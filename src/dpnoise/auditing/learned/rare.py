@@ -32,7 +32,7 @@ def find_rare_leaks(
     if not columns:
         return None
     # One of the four tails of any column has fewer hits of one data set only by chance.
-    least_in_tail = TUNING.least_leak_hits + int(np.log2(4 * len(columns)))
+    least_in_tail = TUNING.least_leak_hits + int(np.log2(4 * max(1, len(columns))))
     for j in columns:
         step = _leaks_of(rows0[:, j], rows1[:, j], text, least_in_tail)
         if step is not None:
