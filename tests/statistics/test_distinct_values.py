@@ -240,6 +240,8 @@ def test_outputs_say_what_was_counted(tmp_path: Path, capsys: pytest.CaptureFixt
     assert cli.main([*command, "--missing", "drop", "--json"]) == 0
     page = render_record(json.loads(capsys.readouterr().out))
     assert "Number of different values of code" in page
+    assert cli.main([*command, "--missing", "drop"]) == 0
+    assert capsys.readouterr().out.startswith("code ")
     assert cli.main([*command, "--check", "--rows", "5000", "--within", "5%"]) == 0
     assert "% of the rows" in capsys.readouterr().out
     with pytest.raises(ArgumentError, match="Did you mean 'distinct'"):

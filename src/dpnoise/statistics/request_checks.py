@@ -90,13 +90,13 @@ def _check_groups(request: RequestFields) -> None:
                 f'groups={{"{column}": ["cork", "dublin"]}}.'
             )
     for column in request.distinct_columns():
-        if column in request.columns():
+        if column in request.number_columns():
             raise ArgumentError(
                 f"The different values of {column!r} cannot be counted where it is also a column "
                 "of numbers. Ask for one of them in another request."
             )
     for column in request.discovered:
-        if column in {*request.columns(), *request.distinct_columns()}:
+        if column in request.columns():
             raise ArgumentError(
                 f"The groups of {column!r} cannot be discovered where its values are published "
                 "too. Declare them, or publish another column."
@@ -206,7 +206,7 @@ def _check_expressions(request: RequestFields) -> None:
             )
     if request.person is not None:
         checking.check_persons(request.person, (), (), list(names))
-    used += [SourceColumn(name, NUMBER) for name in request.columns() if name in names]
+    used += [SourceColumn(name, NUMBER) for name in request.number_columns() if name in names]
     for name in names.intersection(request.grouped):
         used.append(
             group_column(name, [""] if name in request.discovered else request.groups[name])
@@ -219,10 +219,10 @@ def _check_expressions(request: RequestFields) -> None:
 def _check_derived_column(request: RequestFields, name: str, value: ValueNode) -> None:
     if name in {*(request.person or ()), *request.discovered, *request.distinct_columns()}:
         raise ArgumentError(
-            f"Column {name!r} is derived. It cannot identify a person, its groups must be "
-            "declared, and its different values are not counted."
+            f"Column {name!r} is derived. It cannot identify a person, and its groups must be "
+            "declared. Its different values are not counted."
         )
-    if name in request.columns() and kind_of(value) != NUMBER:
+    if name in request.number_columns() and kind_of(value) != NUMBER:
         raise ArgumentError(f"Column {name!r} is derived text. Group by it, or count rows.")
     known = possible_values(value)
     if known is not None and name in request.grouped:
@@ -251,7 +251,6 @@ def _check_texts(request: RequestFields) -> None:
         if not isinstance(getattr(request, name), str | None):
             reject_type(name, getattr(request, name), "be text")
     labels, known = request.labels, {"rows", PERSONS, *request.columns(), *request.grouped}
-    known.update(request.distinct_columns())
     if not isinstance(labels, Mapping) or not _are_names([*labels, *labels.values()]):
         reject_type("labels", labels, 'map columns to texts, such as {"rows": "stays"}')
     for name in labels:
@@ -289,8 +288,7 @@ def _check_person(request: RequestFields) -> None:
     if not _are_names(columns):
         reject("person", columns, "be a name or a list of names")
     object.__setattr__(request, "person", tuple(columns))
-    published = [*request.columns(), *request.distinct_columns()]
-    checking.check_persons(tuple(columns), request.grouped, published)
+    checking.check_persons(tuple(columns), request.grouped, request.columns())
     check_person_limits(request)
     for name in PERSON_LIMITS[1:]:
         if getattr(request, name) is not None and not any(map(counts_rows, request.questions)):

@@ -221,6 +221,11 @@ class RequestFields:
         return {**self.groups, **{each: (("",) * len(each),) for each in self.discovered_together}}
 
     def columns(self) -> list[str]:
+        """Return the columns of which statistics are published, each once."""
+        columns = (question.column for question in self.publish)
+        return list(dict.fromkeys(column for column in columns if column is not None))
+
+    def number_columns(self) -> list[str]:
         """Return the columns of numbers, each once."""
         columns = (each.column for each in self.publish if each.distinct is None)
         return list(dict.fromkeys(column for column in columns if column is not None))
