@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from dpnoise.auditing import counting
 from dpnoise.auditing.attacks.base import OUTPUTS, Event, EventCount, no_progress
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
-from dpnoise.auditing.calls import affordable_budget
-from dpnoise.auditing.counting import FALSE_ALARM_RATE, LEARNED, Candidate
+from dpnoise.auditing.calls import time_calls
+from dpnoise.auditing.counting import FALSE_ALARM_RATE, LEARNED, Candidate, CountSizes
 from dpnoise.auditing.learned import expected_bounds
 from dpnoise.auditing.learned.events import (
     deduplicate_rows,
@@ -50,9 +50,9 @@ _METHOD: Final = (
     "Thresholds of {chosen.scores} scores were chosen on {sizes.tuning:,} releases, and the best "
     "events were compared on {sizes.comparing:,} or more. Then {counted} events were counted in "
     "{final:,} fresh releases of each data set{coin}. That number was set before drawing them. "
-    "Limits are exact (Clopper and Pearson). The audit's failure probability is split over the "
-    "counted events and the limits of each. Releases were tested for independence, with a false "
-    f"alarm probability of {FALSE_ALARM_RATE:g} for each test, and then assumed independent."
+    "{limits} The audit's failure probability is split over the counted events and the limits of "
+    "each. Releases were tested for independence, with a false alarm probability of "
+    f"{FALSE_ALARM_RATE:g} for each test. Then calls were assumed independent."
 )
 
 
@@ -173,22 +173,23 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
 def _audit(target: object, options: AuditOptions) -> Report:
     """Resolve the target and its neighbours, learn events, and report what was certified."""
     source, pairs, package = _resolve(target, options)
-    default, first = TUNING.mechanism_budget, pairs[0][0]
-    budget = options.budget or affordable_budget(lambda n: source.outputs(first, n), default)
+    budget = options.budget
+    if budget is None:
+        pace = time_calls(lambda n: source.outputs(pairs[0][0], n))
+        budget = pace.affordable_budget(TUNING.mechanism_budget)
     started = time.perf_counter()
-    sizes = _plan_sizes(source, pairs, budget or default, options.progress)
+    sizes = _plan_sizes(source, pairs, budget or TUNING.mechanism_budget, options.progress)
     chosen = _choose_events(source, pairs, sizes, options)
     final = _final_trials(source, chosen, sizes, budget, options)
-    findings, ceiling_of_count = _count_final_events(source, chosen.candidates, final, options)
+    findings, results = _count_final_events(source, chosen.candidates, final, options)
     options.watch(findings)
     options.progress(1.0, "done")
     shown, coin = [_describe_pair(pair) for pair in pairs], _COIN if options.claim.is_ratio else ""
     numbers = {"pairs": len(pairs), "counted": len(chosen.candidates), "final": final}
-    method = _METHOD.format(sizes=sizes, chosen=chosen, coin=coin, **numbers)
-    results = {"method": method, "ceiling": ceiling_of_count, "releases": source.drawn}
-    return options.report(
-        target, source.name, package, started, findings=findings, pairs=shown, **results
-    )
+    limits = results.pop("limits")
+    method = _METHOD.format(sizes=sizes, chosen=chosen, coin=coin, limits=limits, **numbers)
+    results |= {"method": method, "releases": source.drawn, "pairs": shown}
+    return options.report(target, source.name, package, started, findings=findings, **results)
 
 
 def _resolve(target: object, options: AuditOptions) -> tuple[OutputSource, list[Pair], str | None]:
@@ -272,20 +273,23 @@ def _final_trials(
 
 def _count_final_events(
     source: OutputSource, candidates: Sequence[Candidate], final: int, options: AuditOptions
-) -> tuple[list[Finding], float]:
-    """Count events in fresh releases; return the findings, and the largest possible bound."""
+) -> tuple[list[Finding], dict[str, Any]]:
+    """Count events in fresh releases; return the findings, the limits used, and the ceiling."""
     options.progress(0.5, f"counting {len(candidates)} events in {2 * final:,} releases")
     claim, tossed, error = options.claim, options.claim.is_ratio, 1 - options.confidence
     source.encoder.close()
+    sizes = CountSizes(final, source.chunk, source.affordable_calls(candidates[0].data[0]))
     counted = counting.count_events(
-        candidates, source.rows, final, source.chunk, source.name, tossed=tossed, seed=options.seed
+        candidates, source.rows, sizes, source.name, tossed=tossed, seed=options.seed
     )
     shares = TUNING.event_error_shares if len(candidates) > 1 else (1.0,)
     pairs = zip(counted, shares, strict=True)
     findings = [counting.certify(c, options, error * share, tossed=tossed) for c, share in pairs]
     trials = max(count.trials for candidate in counted for count in candidate.counts)
     most = counting.ceiling(claim, trials, error * shares[0], tossed=tossed)
-    return sorted(findings, key=lambda finding: -finding.certified), most
+    limits = counting.describe_limits(findings)
+    findings.sort(key=lambda finding: -finding.certified)
+    return findings, {"limits": limits, "ceiling": most}
 
 
 def _describe_pair(pair: Pair) -> tuple[str, str]:

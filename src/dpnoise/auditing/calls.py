@@ -4,7 +4,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -62,6 +62,21 @@ class Pace:
             return self._calls[few] / few
         return max(0.0, self._calls[many] - self._calls[few]) / (many - few)
 
+    def affordable_budget(self, default: int) -> int | None:
+        """Return a budget below the default for a slow target, or None if it can have that."""
+        in_time = _DRAWING_SECONDS / max(self.seconds_per_release(), 1e-12)
+        return None if in_time >= default else max(TUNING.least_budget, int(in_time))
+
+    def affordable_calls(self, most: int) -> int:
+        """Return how many calls for each of two data sets take at most `TUNING.calls_seconds`.
+
+        The time that the releases take is not counted, because it does not depend on the calls.
+        """
+        few = min(self._calls, default=1)
+        overhead = self._calls.get(few, 0.0) - few * self.seconds_per_release()
+        in_time = TUNING.calls_seconds / max(2 * overhead, 1e-9)
+        return max(TUNING.least_calls, min(most, int(in_time)))
+
     def call_sizes(self, n: int, most: int | None = None) -> Iterator[int]:
         """Yield the number of releases for each call, n in total and at most `most` per call."""
         left = n
@@ -70,22 +85,6 @@ class Pace:
             at_once = max(1, int(min(left, most or left, in_time)))
             yield at_once
             left -= at_once
-
-
-def affordable_budget(ask: Callable[[int], object], default: int) -> int | None:
-    """Return a budget below the default for a slow target, or None if the default is affordable.
-
-    `ask` draws the given number of releases. It is called once before timing, because a first call
-    may take longer.
-    """
-    pace = Pace(_DRAWING_SECONDS)
-    ask(1)
-    for n in (1, _TIMED_RELEASES):
-        start = time.perf_counter()
-        ask(n)
-        pace.note(n, time.perf_counter() - start)
-    in_time = _DRAWING_SECONDS / max(pace.seconds_per_release(), 1e-12)
-    return None if in_time >= default else max(TUNING.least_budget, int(in_time))
 
 
 def call_in_time(call: Callable[[], _Result], shown: str, seconds: float) -> _Result:
@@ -132,21 +131,42 @@ def with_time_limit(target: Target, seconds: float) -> Target:
     return replace(target, release=release)
 
 
-def draw_fresh(target: Target, value: float, seen: Releases) -> Releases:
-    """Draw the same number of releases as in `seen`; raise DependentError if they repeat these.
+def time_calls(ask: Callable[[int], object]) -> Pace:
+    """Return the pace of a target, after a call that may take longer because it is the first."""
+    pace = Pace(_DRAWING_SECONDS)
+    ask(1)
+    for n in (1, _TIMED_RELEASES):
+        start = time.perf_counter()
+        ask(n)
+        pace.note(n, time.perf_counter() - start)
+    return pace
 
-    A target that repeats its noise may be private, but would look broken: its n trials are one
-    trial. A constant target is private as well, and passes.
+
+def draw_fresh(
+    target: Target, value: float, seen: Releases, sizes: Sequence[int]
+) -> list[Releases]:
+    """Draw releases in calls of these sizes; raise DependentError if they repeat each other.
+
+    The releases in `seen` are those of an earlier call. A target that repeats its noise may be
+    private, but would look broken: its n trials are one trial. A constant target is private as
+    well, and passes.
     """
-    n = len(seen)
-    releases = target(value, n)
-    call = f"{target.name}({value!r}, {n})"
-    if (seen == seen[0]).all() and (releases == releases[0]).all() and seen[0] != releases[0]:
-        raise DependentError(f"{call} gave one number {n} times, the next time another. {_REASON}")
-    if (seen == releases).all():
-        # The logarithm of the number of orders of these releases, all equally likely.
-        counts = np.unique(releases, return_counts=True)[1]
-        orders = math.lgamma(n + 1) - sum(math.lgamma(count + 1) for count in counts)
-        if orders > _LOG_ORDERS:
-            raise DependentError(f"{call} gave the same releases twice: a fixed seed. {_REASON}")
-    return releases
+    calls = [target(value, n) for n in sizes]
+    call = f"{target.name}({value!r}, {sum(sizes)})"
+    constant = all((releases == releases[0]).all() for releases in [seen, *calls])
+    if constant and any(releases[0] != seen[0] for releases in calls):
+        raise DependentError(
+            f"{call} gave one number {sum(sizes)} times, the next time another. {_REASON}"
+        )
+    shortest = min(len(seen) if len(sizes) == 1 else sizes[0], *sizes)
+    starts = np.array([releases[:shortest] for releases in [seen, *calls][len(sizes) > 1 :]])
+    # The logarithm of the chance that independent releases repeat the order of the first call.
+    if (starts == starts[0]).all() and _log_orders(starts) - _log_orders(starts[0]) > _LOG_ORDERS:
+        raise DependentError(f"{call} gave the same releases twice: a fixed seed. {_REASON}")
+    return calls
+
+
+def _log_orders(releases: Releases) -> float:
+    """Return the logarithm of the number of orders of these releases, all equally likely."""
+    counts = np.unique(releases, return_counts=True)[1]
+    return math.lgamma(releases.size + 1) - sum(math.lgamma(count + 1) for count in counts)

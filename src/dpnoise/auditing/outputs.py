@@ -25,6 +25,7 @@ from dpnoise.auditing.calls import Pace, call_in_time
 from dpnoise.auditing.targets import target
 from dpnoise.auditing.targets.mechanisms import Data
 from dpnoise.auditing.targets.target import MECHANISM_SIGNATURE, TargetError
+from dpnoise.auditing.tuning import TUNING
 from dpnoise.core import strict_json
 from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, short_repr
@@ -70,6 +71,7 @@ class OutputSource:
         self.name = name or own_name
         self._one_by_one = one_by_one
         self._pace = Pace(time_limit)
+        self._shown: dict[int, str] = {}  # The descriptions of data sets, by their ids.
         self.drawn = 0
 
     def prepare(self, data_sets: list[object]) -> None:
@@ -80,6 +82,11 @@ class OutputSource:
         shown = f"{_FIRST_OUTPUTS} outputs of {self.name}"
         self.encoder = call_in_time(lambda: Encoder(self.name, first), shown, self._pace.seconds)
 
+    def affordable_calls(self, data: object) -> int:
+        """Return how many calls the final count may make, after timing a call for one output."""
+        self.outputs(data, 1)
+        return self._pace.affordable_calls(TUNING.final_calls)
+
     def outputs(self, data: object, n: int) -> Outputs:
         """Return n outputs as the mechanism returns them."""
         self.drawn += n
@@ -88,8 +95,11 @@ class OutputSource:
             return [copy(_to_list(self._outputs(data, 1))[0]) for _ in range(n)]
         return self._outputs(data, n)
 
-    def _outputs(self, data: object, n: int) -> Outputs:
-        shown = f"{self.name}({describe_data(data)}, {n})"
+    def _outputs(self, data: object, n: int, *, encode: bool = False) -> Outputs:
+        """Return n outputs of one call, or their rows."""
+        if id(data) not in self._shown:
+            self._shown[id(data)] = describe_data(data)
+        shown = f"{self.name}({self._shown[id(data)]}, {n})"
 
         def call_and_check() -> Outputs:
             # A copy of data that a mechanism could change: its next call must see the same.
@@ -100,18 +110,22 @@ class OutputSource:
                 raise TargetError(f"{shown} gave a {type(outputs).__name__}, not {n} outputs.")
             if len(outputs) != n:
                 raise TargetError(f"{shown} gave {len(outputs)} outputs, not {n}.")
-            return outputs
+            # Encoding may run code of the mechanism's own classes, so it has the time limit, too.
+            return self.encoder.rows(outputs, n) if encode else outputs
 
         return self._pace.call(call_and_check, shown, n)
 
     def rows(self, data: object, n: int) -> Floats:
         """Return n outputs as rows."""
-        chunks = []
-        for m in self._pace.call_sizes(n, self.chunk):
-            # Encoding may run code of the mechanism's own classes, so it has a time limit, too.
-            encode = partial(self.encoder.rows, self.outputs(data, m), m)
-            chunks.append(call_in_time(encode, f"{m} outputs of {self.name}", self._pace.seconds))
+        chunks = [self._rows_of_call(data, m) for m in self._pace.call_sizes(n, self.chunk)]
         return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
+
+    def _rows_of_call(self, data: object, n: int) -> Floats:
+        if self._one_by_one:
+            encode = partial(self.encoder.rows, self.outputs(data, n), n)
+            return call_in_time(encode, f"{n} outputs of {self.name}", self._pace.seconds)
+        self.drawn += n
+        return self._outputs(data, n, encode=True)
 
     @property
     def chunk(self) -> int:
