@@ -208,7 +208,8 @@ def _audit(target: object, options: AuditOptions) -> Report:
     timed_target = resolved if by_command else with_time_limit(resolved, options.time_limit)
     timed_target = targets.one_by_one(timed_target) if options.one_by_one else timed_target
     first = (options.value_pairs or [(0.0, 1.0)])[0][0]
-    pace = time_calls(lambda n: timed_target(first, n))
+    # With a budget, only the time that a call takes is needed.
+    pace = time_calls(lambda n: timed_target(first, n), *([1] if options.budget else []))
     budget = options.budget or pace.affordable_budget(TUNING.noise_budget)
     pairs, searched = _pairs_to_try(timed_target, options, budget, may_search=not by_command)
     plan = AuditPlan.of(options, budget, len(pairs), len(attacks), pace)

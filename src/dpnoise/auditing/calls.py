@@ -51,7 +51,7 @@ class Pace:
 
     def note(self, n: int, seconds: float) -> None:
         """Note how long a call for n releases took."""
-        self._calls[n] = seconds
+        self._calls[n] = min(seconds, self._calls.get(n, seconds))
 
     def seconds_per_release(self) -> float:
         """Return the seconds per release, without the time that every call takes."""
@@ -73,7 +73,8 @@ class Pace:
         The time that the releases take is not counted, because it does not depend on the calls.
         """
         few = min(self._calls, default=1)
-        overhead = self._calls.get(few, 0.0) - few * self.seconds_per_release()
+        per_release = self.seconds_per_release() if len(self._calls) > 1 else 0.0
+        overhead = self._calls.get(few, 0.0) - few * per_release
         in_time = TUNING.calls_seconds / max(2 * overhead, 1e-9)
         return max(TUNING.least_calls, min(most, int(in_time)))
 
@@ -131,11 +132,14 @@ def with_time_limit(target: Target, seconds: float) -> Target:
     return replace(target, release=release)
 
 
-def time_calls(ask: Callable[[int], object]) -> Pace:
-    """Return the pace of a target, after a call that may take longer because it is the first."""
+def time_calls(ask: Callable[[int], object], most: int = _TIMED_RELEASES) -> Pace:
+    """Return the pace of a target from calls of one release and of `most`.
+
+    A call before them is not timed, because it may take longer than later ones.
+    """
     pace = Pace(_DRAWING_SECONDS)
     ask(1)
-    for n in (1, _TIMED_RELEASES):
+    for n in (1, 1, most):
         start = time.perf_counter()
         ask(n)
         pace.note(n, time.perf_counter() - start)
