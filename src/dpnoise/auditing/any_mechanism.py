@@ -107,6 +107,7 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
     rho: float | None = None,
     curve: bool = False,
     one_by_one: bool = False,
+    exceptions: str | None = None,
     boosting: bool = False,
     budget: int | None = None,
     confidence: float = 0.999,
@@ -141,6 +142,10 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
         Give invented rows, because reports show numbers from them.
     size
         The number of answers in a "vector".
+    exceptions
+        "output": an exception that the target raises is an output, with its type and its text;
+        "error": it ends the audit. By default it is an output where the target raises one at only
+        one data set of a pair. The target is then asked for one output per call.
     boosting
         Learn events by gradient boosted trees as well; needs the extra `learning`.
     budget
@@ -163,8 +168,8 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
     check_target(target, MECHANISM_SIGNATURE)
     options = AuditOptions(
         epsilon=epsilon, delta=delta, sensitivity=sensitivity, mu=mu, rho=rho, curve=curve,
-        neighbours=neighbours, data=data, size=size, one_by_one=one_by_one, boosting=boosting,
-        budget=budget, confidence=confidence, time_limit=time_limit, seed=seed,
+        neighbours=neighbours, data=data, size=size, one_by_one=one_by_one, exceptions=exceptions,
+        boosting=boosting, budget=budget, confidence=confidence, time_limit=time_limit, seed=seed,
         progress=progress or no_progress, watch=watch or no_progress,
     )  # fmt: skip
     return _audit(target, options)
@@ -173,12 +178,14 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
 def _audit(target: object, options: AuditOptions) -> Report:
     """Resolve the target and its neighbours, learn events, and report what was certified."""
     source, pairs, package = _resolve(target, options)
+    options.progress(0.0, "drawing the first outputs")
+    source.prepare(pairs)
     budget = options.budget
     if budget is None:
         pace = time_calls(lambda n: source.outputs(pairs[0][0], n))
         budget = pace.affordable_budget(TUNING.mechanism_budget)
     started = time.perf_counter()
-    sizes = _plan_sizes(source, pairs, budget or TUNING.mechanism_budget, options.progress)
+    sizes = _plan_sizes(source, pairs, budget or TUNING.mechanism_budget)
     chosen = _choose_events(source, pairs, sizes, options)
     final = _final_trials(source, chosen, sizes, budget, options)
     findings, results = _count_final_events(source, chosen.candidates, final, options)
@@ -201,17 +208,13 @@ def _resolve(target: object, options: AuditOptions) -> tuple[OutputSource, list[
         pairs = neighbours_of(options.neighbours, options.size, options.sensitivity, options.data)
     mechanism = target if named is None else named.build(options.epsilon, options.delta)
     name, package = (None, None) if named is None else (named.name, named.package)
-    limit, one_by_one = options.time_limit, options.one_by_one
-    return OutputSource(mechanism, limit, one_by_one=one_by_one, name=name), pairs, package
+    how = {"one_by_one": options.one_by_one, "exceptions": options.exceptions, "name": name}
+    return OutputSource(mechanism, options.time_limit, **how), pairs, package
 
 
-def _plan_sizes(
-    source: OutputSource, pairs: Sequence[Pair], total: int, progress: Progress
-) -> Sizes:
-    """Draw the first outputs, and split the rest of the budget."""
+def _plan_sizes(source: OutputSource, pairs: Sequence[Pair], total: int) -> Sizes:
+    """Split the budget after a first look at the outputs."""
     data_sets = len({id(data) for pair in pairs for data in pair})
-    progress(0.0, "drawing the first outputs")
-    source.prepare([data for pair in pairs for data in pair])
     first = source.rows(pairs[0][0], min(TUNING.first_look_outputs, total // 100))
     many_duplicates = has_many_duplicates(first)
     return Sizes.of(total - len(first), len(pairs), data_sets, many_duplicates=many_duplicates)

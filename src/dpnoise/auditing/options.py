@@ -43,6 +43,7 @@ class AuditOptions:
     attacks: Iterable[str | Attack] | None = None
     pairs: Iterable[tuple[float, float]] | str | None = None
     one_by_one: bool = False
+    exceptions: str | None = None
     boosting: bool = False
     budget: int | None = None
     confidence: float = 0.999
@@ -63,6 +64,8 @@ class AuditOptions:
         for name, least in (("budget", TUNING.least_budget), ("seed", 0)):
             if getattr(self, name) is not None:
                 errors.check_integer(name, getattr(self, name), least=least)
+        if self.exceptions not in {None, "error", "output"}:
+            errors.reject("exceptions", self.exceptions, "be 'output' or 'error'")
         if self.scale is not None:
             errors.check_positive("scale", self.scale)
         errors.check_probability("confidence", errors.check_positive("confidence", self.confidence))

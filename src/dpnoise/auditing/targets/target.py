@@ -338,7 +338,8 @@ def run_command(command: list[str], time_limit: float | None, text: str, call: s
             _kill_session(process)
     if process.returncode:
         last_line = "".join(f": {line}" for line in error_output.strip().splitlines()[-1:])
-        raise TargetError(f"{call} gave status {process.returncode}{last_line}.")
+        failure = subprocess.CalledProcessError(process.returncode, command)
+        raise TargetError(f"{call} gave status {process.returncode}{last_line}.") from failure
     return output
 
 
