@@ -173,7 +173,7 @@ def test_every_bound_is_that_of_its_counts_at_its_share_of_the_error() -> None:
     for finding in report.findings:
         assert finding.epsilon_lower == finding.certified == certified_bounds.tossed_epsilon(
             finding.hits0, finding.trials0, finding.hits1, finding.trials1,
-            error=(1 - 0.9) * (1 - TUNING.curve_error_share),
+            error=(1 - 0.9) * (1 - TUNING.curve_error_share), dispersion=finding.dispersion,
         )  # fmt: skip
     assert report.epsilon_lower == report.findings[0].epsilon_lower
 
@@ -194,6 +194,7 @@ def test_the_error_of_two_events_is_split_between_them(monkeypatch: pytest.Monke
             finding.hits1,
             finding.trials1,
             error=(1 - 0.9) * (1 - TUNING.curve_error_share) * part,
+            dispersion=finding.dispersion,
         )
         for finding, part in zip(findings, (0.9, 0.1), strict=True)
     ]
@@ -236,8 +237,8 @@ def test_no_more_is_drawn_than_the_budget_says(n: int) -> None:
         return flip(bit, n)
 
     report = audit_bits(count_and_flip, budget=n)
-    # The first output is timed, and 64 of each data set determine the rows.
-    assert sum(drawn) == report.releases <= n + 2 * 64 + 1
+    # The first output is timed, and one before the count; 64 of each data set determine the rows.
+    assert sum(drawn) == report.releases <= n + 2 * 64 + 2
 
 
 @pytest.mark.long
@@ -353,6 +354,46 @@ def test_a_row_beyond_all_others_is_invented(data: Any, outlier: Any) -> None:
     assert len(longer) == len(base) + 1
     assert np.array_equal(longer[-1], outlier)
     assert getattr(longer, "dtype", None) == getattr(data, "dtype", None)
+
+
+@pytest.mark.parametrize(
+    ("data", "missing"),
+    [
+        ([3.5, -7], [math.nan]),
+        (["a", "b"], [""]),
+        ([{"age": 31.5, "city": "cork", "rooms": 2}], [{"age": math.nan, "city": "", "rooms": 2}]),
+        ([(1.5, "a", 3)], [(math.nan, "", 3)]),
+        ([3, 1, 4], []),
+        (np.array([1.0, 2.0]), [math.nan]),
+        (np.array(["a", "b"]), [""]),
+        (np.array([1, 2]), []),
+    ],
+    ids=repr,
+)
+def test_a_row_with_nan_and_an_empty_cell_is_added(data: Any, missing: Any) -> None:
+    added = [b for a, b in neighbours_of("rows", 1, 1.0, data) if len(b) == len(a) + 1]
+    new = [repr(rows[-1]) for rows in added if repr(rows[-1]) not in map(repr, data)]
+    assert [row for row in map(repr, [*np.array(missing)] if isinstance(data, np.ndarray) else
+            missing) if row not in new] == []  # fmt: skip
+
+
+def test_a_frame_gets_a_row_with_missing_cells() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"age": [30.5, 40.0], "city": ["cork", "dublin"], "rooms": [1, 2]})
+    pairs = neighbours_of("rows", 1, 1.0, frame)
+    rows = [b.iloc[-1].isna().tolist() for _, b in pairs if len(b) == 3]
+    assert [True, True, False] in rows
+
+
+def test_a_mechanism_that_fails_at_an_empty_cell_is_found() -> None:
+    def count(rows: list[str], n: int) -> list[int]:
+        return (len(rows) + noise(n) + (rows.count("") > 0) * 40).tolist()
+
+    def noise(n: int) -> Any:
+        return rng.geometric(1 - math.exp(-1), n) - rng.geometric(1 - math.exp(-1), n)
+
+    data = ["cork", "dublin"]
+    assert audit_bits(count, neighbours="rows", data=data, budget=60_000).epsilon_lower > 4
 
 
 def test_a_mechanism_that_treats_one_row_in_the_middle_differently_is_found() -> None:
@@ -702,6 +743,80 @@ def test_a_row_is_a_function_of_its_output_alone() -> None:
     assert np.array_equal(together[0], together[3])
 
 
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        [{"a": 1, "b": 2}, {"b": 2, "a": 1}],
+        [[[1], [2, 3]], [[1, 2], [3]]],
+        [[1, 2], [1.0, 2], [True, 2]],
+        [[1, 2], (1, 2)],
+        [1, 1.0, True],
+        [0.0, -0.0],
+        [[0.0], [-0.0]],
+        [2**53, 2**53 + 1],
+        [[2**60, 1.5], [2**60 + 1, 1.5], [-(2**60), 1.5]],
+        np.array([2**60, 2**60 + 1]),
+        np.array([0.0, -0.0], dtype=np.float32),
+    ],
+    ids=repr,
+)
+def test_outputs_that_people_can_tell_apart_have_different_rows(outputs: Any) -> None:
+    encoder = Encoder("mine", [outputs])
+    encoder.close()
+    rows = encoder.rows(outputs, len(outputs))
+    assert len({row.tobytes() for row in rows}) == len(outputs)
+    assert rows.shape[1] == len(encoder.names) or np.abs(rows).max() > 2**53
+
+
+def test_an_order_of_keys_that_depends_on_the_data_is_found() -> None:
+    def in_order(bit: int, n: int) -> list[dict[str, int]]:
+        return [{"b": 0, "a": 0} if bit else {"a": 0, "b": 0} for _ in range(n)]
+
+    assert audit_bits(in_order, budget=20_000).epsilon_lower > 4
+
+
+# Exceptions --------------------------------------------------------------------------------------
+
+
+def fail_without_rows(rows: list[int], n: int) -> Any:
+    if len(rows) < 2:
+        raise ValueError("too few rows")
+    return rng.laplace(size=n)
+
+
+def test_an_exception_at_one_data_set_only_is_an_output() -> None:
+    report = dpnoise.audit(fail_without_rows, 1.0, neighbours=[([1, 2], [1])], budget=10_000)
+    assert report.epsilon_lower > 4
+
+
+def test_an_exception_ends_the_audit_if_the_caller_says_so() -> None:
+    pair = [([1, 2], [1])]
+    with pytest.raises(TargetError, match="raised ValueError: too few rows"):
+        dpnoise.audit(fail_without_rows, 1.0, neighbours=pair, budget=2_000, exceptions="error")
+
+
+def test_a_mechanism_that_fails_at_both_data_sets_ends_the_audit() -> None:
+    with pytest.raises(TargetError, match="raised ValueError: too few rows"):
+        dpnoise.audit(fail_without_rows, 1.0, neighbours=[([1], [])], budget=2_000)
+
+
+def test_an_exception_that_is_raised_now_and_then_is_an_output_of_its_own() -> None:
+    """It is raised in 1 % of the releases of one data set, and never at the other."""
+
+    def fail_sometimes(bit: int, n: int) -> Any:
+        if bit and rng.random() < 0.01:
+            raise ValueError
+        return rng.laplace(size=n)
+
+    report = audit_bits(fail_sometimes, budget=20_000, exceptions="output")
+    assert report.epsilon_lower > 1
+
+
+def test_what_exceptions_are_is_one_of_two_words() -> None:
+    with pytest.raises(ArgumentError, match="exceptions must be 'output' or 'error'"):
+        audit_bits(flip, exceptions="ignore")
+
+
 def test_what_is_new_when_an_encoder_is_closed_has_one_code() -> None:
     """Otherwise a code would depend on the number of outputs before, not only on its output."""
     encoder = Encoder("mine", [["a", "b"]])
@@ -742,7 +857,7 @@ def test_independent_outputs_of_any_kind_are_refused_no_more_often_than_the_erro
 
     def are_refused() -> bool:
         source = OutputSource(outputs, 60.0, one_by_one=False)
-        source.prepare([0])
+        source.prepare([(0, 0)])
         before, after = (source.encoder.scatter(source.rows(0, 1_000)) for _ in range(2))
         try:
             check_independent(kind, before, after, error=0.3)

@@ -27,8 +27,8 @@ from dpnoise.auditing import counting, targets
 from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event, no_progress
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.attacks.generic import exponents
-from dpnoise.auditing.calls import affordable_budget, draw_fresh, with_time_limit
-from dpnoise.auditing.counting import FALSE_ALARM_RATE, LEARNED, Candidate
+from dpnoise.auditing.calls import Pace, draw_fresh, time_calls, with_time_limit
+from dpnoise.auditing.counting import FALSE_ALARM_RATE, LEARNED, Candidate, CountSizes
 from dpnoise.auditing.learned.events import propose_events
 from dpnoise.auditing.learned.expected_bounds import best_proposals
 from dpnoise.auditing.learned.sources import write_event
@@ -50,6 +50,10 @@ from dpnoise.core.errors import DpnoiseError
 
 Pair = tuple[float, float]
 
+_PAIR_CALLS: Final = 32  # Most calls for each value in the first count, which has many pairs.
+# Calls have multiples of this size: libraries draw normals in pairs or in blocks of 16.
+_CALL_UNIT: Final = 16
+
 _SEARCH_WORDS: Final = (
     "A search looked for values whose noise is unlike that of others, on a few releases of each. "
 )
@@ -58,10 +62,10 @@ _METHOD: Final = (
     "events were counted in {plan.pair_size:,} fresh releases of each. The best attacks chose "
     "again at the best pair, on {plan.rechoosing_size:,} releases of each value. At most "
     f"{TUNING.noise_events_counted} events were counted in {{final:,}} fresh releases of each. The "
-    "numbers of releases were set before drawing them. Limits are exact (Clopper and Pearson). "
-    "Each of the two counts has half of the audit's failure probability, which is split over its "
-    "events and over the two limits of each. Releases were tested for independence, with a false "
-    f"alarm probability of {FALSE_ALARM_RATE:g} for each test, and then assumed independent."
+    "numbers of releases were set before drawing them. {limits} Each of the two counts has half of "
+    "the audit's failure probability, which is split over its events and over the two limits of "
+    "each. Releases were tested for independence, with a false alarm probability of "
+    f"{FALSE_ALARM_RATE:g} for each test. Then calls were assumed independent."
 )
 
 
@@ -76,9 +80,13 @@ class AuditPlan:
     rechoosing_size: int  # Releases of each value of the best pair to choose events again.
     final_size: int  # Releases of each value of the best pair for the final count.
     may_grow: bool  # Whether `final_size` may grow if the claim needs more releases.
+    pair_calls: int  # Calls for each value in the first count.
+    final_calls: int  # Calls for each value in the final count.
 
     @classmethod
-    def of(cls, options: AuditOptions, budget: int | None, pairs: int, attacks: int) -> "AuditPlan":
+    def of(
+        cls, options: AuditOptions, budget: int | None, pairs: int, attacks: int, pace: Pace
+    ) -> "AuditPlan":
         """Split a budget: a quarter for all pairs, a quarter to choose again, half to count."""
         half = (1 - options.confidence) / 2
         total = budget or TUNING.noise_budget
@@ -90,6 +98,8 @@ class AuditPlan:
             rechoosing_size=total // 8,
             final_size=total // 4,
             may_grow=budget is None,
+            pair_calls=max(1, pace.affordable_calls(_PAIR_CALLS * pairs) // pairs),
+            final_calls=pace.affordable_calls(TUNING.final_calls),
         )
 
     @property
@@ -199,11 +209,16 @@ def _audit(target: object, options: AuditOptions) -> Report:
     by_command = isinstance(target, list | tuple)
     timed_target = resolved if by_command else with_time_limit(resolved, options.time_limit)
     timed_target = targets.one_by_one(timed_target) if options.one_by_one else timed_target
-    pairs, budget, searched = _pairs_and_budget(timed_target, options, may_search=not by_command)
-    plan = AuditPlan.of(options, budget, len(pairs), len(attacks))
+    first = (options.value_pairs or [(0.0, 1.0)])[0][0]
+    # With a budget, only the time that a call takes is needed.
+    pace = time_calls(lambda n: timed_target(first, n), *([1] if options.budget else []))
+    budget = options.budget or pace.affordable_budget(TUNING.noise_budget)
+    pairs, searched = _pairs_to_try(timed_target, options, budget, may_search=not by_command)
+    plan = AuditPlan.of(options, budget, len(pairs), len(attacks), pace)
     findings, skipped, final = _find_and_count(timed_target, attacks, pairs, plan)
     options.progress(1.0, "running side-channel checks")
-    method = _METHOD.format(plan=plan, events=2 * len(attacks) * len(pairs), final=final)
+    events, limits = 2 * len(attacks) * len(pairs), counting.describe_limits(findings)
+    method = _METHOD.format(plan=plan, events=events, final=final, limits=limits)
     observations = run_side_channel_checks(target, resolved, timed_target, options.time_limit)
     return options.report(
         target,
@@ -241,24 +256,19 @@ def _resolve(target: object, options: AuditOptions) -> Target:
     )
 
 
-def _pairs_and_budget(
-    timed_target: Target, options: AuditOptions, *, may_search: bool
-) -> tuple[list[Pair], int | None, int]:
-    """Return the pairs to try, the budget of releases, and the releases that a search took.
-
-    None as a budget means the default one, which may grow.
-    """
+def _pairs_to_try(
+    timed_target: Target, options: AuditOptions, budget: int | None, *, may_search: bool
+) -> tuple[list[Pair], int]:
+    """Return the pairs to try, and the number of releases that a search for them took."""
     pairs = user_pairs = options.value_pairs
     dtype = np.dtype(np.float64) if user_pairs else timed_target(0.0, 1).dtype
     if not user_pairs:
         pairs = pairs_of_values(options.sensitivity, dtype, only_multiples=options.whole)
-    default = TUNING.noise_budget
-    budget = options.budget or affordable_budget(lambda n: timed_target(pairs[0][0], n), default)
-    enough = (budget or default) >= TUNING.least_budget_per_search * SEARCH_RELEASES
+    enough = (budget or TUNING.noise_budget) >= TUNING.least_budget_per_search * SEARCH_RELEASES
     if user_pairs or not may_search or not enough:
-        return pairs, budget, 0
+        return pairs, 0
     odd_pairs = search_pairs(timed_target, options.sensitivity, dtype, only_multiples=options.whole)
-    return pairs + [pair for pair in odd_pairs if pair not in pairs], budget, SEARCH_RELEASES
+    return pairs + [pair for pair in odd_pairs if pair not in pairs], SEARCH_RELEASES
 
 
 def _find_and_count(
@@ -342,11 +352,14 @@ def _try_pair(
                 candidates.append(Candidate(*arguments, finder=attack))
             if event is not None and not event.fits:
                 misfits.add(attack.name)
-    fresh = {value: draw_fresh(target, value, seen[value]) for value in pair}
+    sizes = counting.split_in_calls(plan.pair_size, plan.pair_calls, _CALL_UNIT)
+    calls = {value: draw_fresh(target, value, seen[value], sizes) for value in pair}
+    fresh = {value: np.concatenate(of_value) for value, of_value in calls.items()}
     for value in pair:
         call = f"{target.name}({value!r}, {plan.pair_size})"
-        counting.check_independent(call, _as_column(seen[value]), _as_column(fresh[value]))
-    counted = [candidate.count_in(fresh) for candidate in candidates]
+        columns = _as_column(seen[value]), _as_column(fresh[value])
+        counting.check_independent(call, *columns, call_sizes=set(sizes))
+    counted = [candidate.count_in(calls) for candidate in candidates]
     return [(c, _certify(c, plan, plan.first_error, fresh)) for c in counted]
 
 
@@ -394,7 +407,7 @@ def _rechoose_events(
     started = time.perf_counter()
     seen = {value: target(value, choosing) for value in pair}
     seconds_each = (time.perf_counter() - started) / (2 * choosing)
-    held_out = {value: target(value, holding_out) for value in pair}
+    in_one_call = {value: [target(value, holding_out)] for value in pair}
     candidates: list[Candidate] = []
     for candidate in at_best_pair:
         candidates.append(candidate)
@@ -403,7 +416,7 @@ def _rechoose_events(
             candidates.append(replace(candidate, event=event))
     if plan.options.attacks is None:
         candidates += _learn_events(pair, seen, estimator)
-    measured = [candidate.count_in(held_out) for candidate in candidates]
+    measured = [candidate.count_in(in_one_call) for candidate in candidates]
     measured.sort(key=lambda candidate: -candidate.expected_bound(estimator))
     best = measured[: TUNING.noise_events_counted]
     if not plan.may_grow:
@@ -427,7 +440,8 @@ def _best_pair(target: Target, tried: Sequence[Candidate], plan: AuditPlan) -> l
     compared = TUNING.noise_pairs_compared
     recounted: list[Candidate] = []
     for pair in dict.fromkeys([*pairs[: compared - 1], first]):
-        releases = {value: target(value, plan.rechoosing_size // (2 * compared)) for value in pair}
+        size = plan.rechoosing_size // (2 * compared)
+        releases = {value: [target(value, size)] for value in pair}
         at_pair = [candidate for candidate in ranked if set(candidate.data) == set(pair)]
         for candidate in at_pair[: TUNING.candidates_counted_again]:
             fresh = candidate.count_in(releases)
@@ -477,15 +491,18 @@ def _count_final_events(
     target: Target, candidates: Sequence[Candidate], trials: int, plan: AuditPlan
 ) -> list[Finding]:
     """Count the final events in fresh releases of the best pair."""
-    first_chunk: dict[float, Releases] = {}  # Kept as evidence for the report.
+    seen: dict[float, list[Releases]] = {value: [] for value in candidates[0].data}
 
     def draw(value: float, n: int) -> Releases:
         releases = target(value, n)
-        first_chunk.setdefault(value, releases)
+        if sum(map(len, seen[value])) < plan.pair_size:  # Evidence for the report.
+            seen[value].append(releases)
         return releases
 
-    counted = counting.count_events(candidates, draw, trials, TUNING.noise_chunk, target.name)
-    return [_certify(candidate, plan, plan.final_error, first_chunk) for candidate in counted]
+    sizes = CountSizes(trials, TUNING.noise_chunk, plan.final_calls, _CALL_UNIT)
+    counted = counting.count_events(candidates, draw, sizes, target.name)
+    evidence = {value: np.concatenate(releases) for value, releases in seen.items()}
+    return [_certify(candidate, plan, plan.final_error, evidence) for candidate in counted]
 
 
 def count_last_bits(y0: Releases, y1: Releases) -> dict[str, list[int]]:

@@ -19,8 +19,8 @@ import numpy as np
 from dpnoise.auditing import counting
 from dpnoise.auditing.attacks.base import OUTPUTS, Event, EventCount, no_progress
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
-from dpnoise.auditing.calls import affordable_budget, call_in_time
-from dpnoise.auditing.counting import FALSE_ALARM_RATE, LEARNED, Candidate
+from dpnoise.auditing.calls import time_calls
+from dpnoise.auditing.counting import FALSE_ALARM_RATE, LEARNED, Candidate, CountSizes
 from dpnoise.auditing.learned import expected_bounds
 from dpnoise.auditing.learned.events import (
     deduplicate_rows,
@@ -56,10 +56,9 @@ _METHOD: Final = (
     "Thresholds of {chosen.scores} scores were chosen on {sizes.tuning:,} releases, and the best "
     "events were compared on {sizes.comparing:,} or more. Then {counted} events were counted in "
     "{final:,} fresh releases of each data set{coin}. That number was set before drawing them. "
-    "Limits are exact (Clopper and Pearson). The audit's failure probability is split over the "
-    "points of the trade-off curve, the counted events and the limits of each. Releases were "
-    "tested for independence, with a false "
-    f"alarm probability of {FALSE_ALARM_RATE:g} for each test, and then assumed independent."
+    "{limits} The audit's failure probability is split over the points of the trade-off curve, the "
+    "counted events and the limits of each. Releases were tested for independence, with a false "
+    f"alarm probability of {FALSE_ALARM_RATE:g} for each test. Then calls were assumed independent."
 )
 
 
@@ -114,6 +113,7 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
     rho: float | None = None,
     curve: bool = False,
     one_by_one: bool = False,
+    exceptions: str | None = None,
     boosting: bool | None = None,
     public: Sequence[int | str] = (),
     views: Sequence[Callable[[Any], object]] = (),
@@ -150,6 +150,10 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
         Give invented rows, because reports show numbers from them.
     size
         The number of answers in a "vector".
+    exceptions
+        "output": an exception that the target raises is an output, with its type and its text;
+        "error": it ends the audit. By default it is an output where the target raises one at only
+        one data set of a pair. The target is then asked for one output per call.
     boosting
         Whether to learn events by gradient boosted trees as well, which needs the extra `learning`.
         By default they are learned where it is installed and no budget is given.
@@ -179,9 +183,10 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
     check_target(target, MECHANISM_SIGNATURE)
     options = AuditOptions(
         epsilon=epsilon, delta=delta, sensitivity=sensitivity, mu=mu, rho=rho, curve=curve,
-        neighbours=neighbours, data=data, size=size, one_by_one=one_by_one, boosting=boosting,
-        public=public, views=views, budget=budget, confidence=confidence, time_limit=time_limit,
-        seed=seed, progress=progress or no_progress, watch=watch or no_progress,
+        neighbours=neighbours, data=data, size=size, one_by_one=one_by_one, exceptions=exceptions,
+        boosting=boosting, public=public, views=views, budget=budget, confidence=confidence,
+        time_limit=time_limit, seed=seed, progress=progress or no_progress,
+        watch=watch or no_progress,
     )  # fmt: skip
     return _audit(target, options)
 
@@ -189,11 +194,15 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
 def _audit(target: object, options: AuditOptions) -> Report:
     """Resolve the target and its neighbours, learn events, and report what was certified."""
     source, pairs, package = _resolve(target, options)
-    default, first = TUNING.mechanism_budget, pairs[0][0]
-    budget = options.budget or affordable_budget(lambda n: source.outputs(first, n), default)
+    options.progress(0.0, "drawing the first outputs")
+    source.prepare(pairs)
+    budget = options.budget
+    if budget is None:
+        pace = time_calls(lambda n: source.outputs(pairs[0][0], n))
+        budget = pace.affordable_budget(TUNING.mechanism_budget)
     started = time.perf_counter()
-    plan = _plan_sizes(source, pairs, budget or default, options.progress)
-    sizes = plan(budget or default)
+    plan = _plan_sizes(source, pairs, budget or TUNING.mechanism_budget)
+    sizes = plan(budget or TUNING.mechanism_budget)
     chosen = _choose_events(source, pairs, sizes, options)
     if budget is None:
         budget = _grown_budget(chosen, sizes, time.perf_counter() - started, options)
@@ -203,17 +212,17 @@ def _audit(target: object, options: AuditOptions) -> Report:
             again = replace(options, boosting=bool(options.boosting))
             chosen = _choose_events(source, pairs, sizes, again)
     final = _final_trials(source, chosen, sizes, budget, options)
-    findings, points, ceiling_of_count = _count_final_events(source, chosen, final, options)
+    findings, results = _count_final_events(source, chosen, final, options)
     options.watch(findings)
     options.progress(1.0, "done")
     shown, coin = [_describe_pair(pair) for pair in pairs], _COIN if options.claim.is_ratio else ""
     numbers = {"pairs": len(pairs), "counted": len(chosen.candidates), "final": final}
-    method = _METHOD.format(sizes=sizes, chosen=chosen, coin=coin, **numbers)
+    limits = results.pop("limits")
+    method = _METHOD.format(sizes=sizes, chosen=chosen, coin=coin, limits=limits, **numbers)
     for kind in sorted(source.not_copied):
         method += f" Data of the class {kind} cannot be copied: each call got the same object."
-    results = {"method": method, "ceiling": ceiling_of_count, "releases": source.drawn}
-    results |= {"findings": findings, "points": points, "pairs": shown}
-    return options.report(target, source.name, package, started, **results)
+    results |= {"method": method, "releases": source.drawn, "pairs": shown}
+    return options.report(target, source.name, package, started, findings=findings, **results)
 
 
 class _ViewedSource(OutputSource):
@@ -221,18 +230,13 @@ class _ViewedSource(OutputSource):
 
     views: Sequence[Callable[[Any], object]] = ()
 
-    def outputs(self, data: object, n: int) -> Outputs:
-        """Return n outputs, each with the values of the views if there are any."""
-        outputs = super().outputs(data, n)
+    def draw(self, data: object, n: int, shown: str) -> Outputs:
+        """Return n outputs of one call, each with the values of the views if there are any."""
+        outputs = super().draw(data, n, shown)
         if not self.views:
             return outputs
-        shown = f"a view of an output of {self.name}"
-
-        def view_all() -> list[object]:
-            each = outputs.to_numpy() if hasattr(outputs, "to_numpy") else outputs
-            return [(*(view(output) for view in self.views), output) for output in each]
-
-        return call_in_time(view_all, shown, self._pace.seconds)
+        each = outputs.to_numpy() if hasattr(outputs, "to_numpy") else outputs
+        return [(*(view(output) for view in self.views), output) for output in each]
 
     @property
     def names(self) -> list[str]:
@@ -266,18 +270,20 @@ def _resolve(target: object, options: AuditOptions) -> tuple[_ViewedSource, list
         pairs = neighbours_of(options.neighbours, options.size, options.sensitivity, options.data)
     mechanism = target if named is None else named.build(options.epsilon, options.delta)
     name, package = (None, None) if named is None else (named.name, named.package)
-    source = _ViewedSource(mechanism, options.time_limit, one_by_one=options.one_by_one, name=name)
+    source = _ViewedSource(
+        mechanism,
+        options.time_limit,
+        one_by_one=options.one_by_one,
+        exceptions=options.exceptions,
+        name=name,
+    )
     source.views = options.views
     return source, pairs, package
 
 
-def _plan_sizes(
-    source: _ViewedSource, pairs: Sequence[Pair], total: int, progress: Progress
-) -> Callable[[int], Sizes]:
-    """Draw the first outputs; return the function that splits a budget."""
+def _plan_sizes(source: _ViewedSource, pairs: Sequence[Pair], total: int) -> Callable[[int], Sizes]:
+    """Take a first look at the outputs; return the function that splits a budget."""
     data_sets = len({id(data) for pair in pairs for data in pair})
-    progress(0.0, "drawing the first outputs")
-    source.prepare([data for pair in pairs for data in pair])
     first = source.rows(pairs[0][0], min(TUNING.first_look_outputs, total // 100))
     many_duplicates = has_many_duplicates(first)
 
@@ -376,10 +382,11 @@ def _final_trials(
 
 def _count_final_events(
     source: _ViewedSource, chosen: _ChosenEvents, final: int, options: AuditOptions
-) -> tuple[list[Finding], list[TradeoffPoint], float]:
+) -> tuple[list[Finding], dict[str, Any]]:
     """Count events in fresh releases.
 
-    Return the findings, points of the trade-off curve, and the largest possible bound.
+    Return the findings, and for the report the limits used, the points of the trade-off curve and
+    the largest possible bound.
     """
     candidates, proposals = chosen.candidates, chosen.proposals
     options.progress(0.5, f"counting {len(candidates)} events in {2 * final:,} releases")
@@ -387,19 +394,22 @@ def _count_final_events(
     curve_error = TUNING.curve_error_share * error if proposals else 0.0
     source.encoder.close()
     scores = _ScoreSource(source, candidates, proposals)
+    sizes = CountSizes(final, source.chunk, source.affordable_calls(candidates[0].data[0]))
     counted = counting.count_events(
         [_of_scores(candidate, i, proposals) for i, candidate in enumerate(candidates)],
-        scores.draw, final, source.chunk, source.name, tossed=tossed, seed=options.seed,
+        scores.draw, sizes, source.name, tossed=tossed, seed=options.seed,
     )  # fmt: skip
     shares = TUNING.event_error_shares if len(candidates) > 1 else (1.0,)
     findings = []
     for i, (candidate, share) in enumerate(zip(counted, shares, strict=True)):
         finding = counting.certify(candidate, options, (error - curve_error) * share, tossed=tossed)
         findings.append(replace(finding, predicate="") if i in scores.differ else finding)
-    points = scores.points(curve_error)
+    points = scores.points(counted, curve_error)
     trials = max(count.trials for candidate in counted for count in candidate.counts)
     most = counting.ceiling(claim, trials, (error - curve_error) * shares[0], tossed=tossed)
-    return sorted(findings, key=lambda finding: -finding.certified), points, most
+    limits = counting.describe_limits(findings)
+    findings.sort(key=lambda finding: -finding.certified)
+    return findings, {"limits": limits, "points": points, "ceiling": most}
 
 
 class _ScoreSource:
@@ -429,10 +439,19 @@ class _ScoreSource:
         self._tally.add(int(data is not self._candidates[0].data[:: self._turn][0]), values[:, 0])
         return values
 
-    def points(self, error: float) -> list[TradeoffPoint]:
-        """Return the points of the curve, which hold together except with probability `error`."""
+    def points(self, counted: Sequence[Candidate], error: float) -> list[TradeoffPoint]:
+        """Return the points of the curve, which hold together except with probability `error`.
+
+        Their limits are widened by the largest dispersion of the counted events.
+        """
+        if not self._scores:
+            return []
+
+        def widening(error: float) -> float:
+            return max(candidate.widening(error) for candidate in counted)
+
         first, second = self._candidates[0].shown[:: self._turn]
-        return self._tally.points((first, second), error) if self._scores else []
+        return self._tally.points((first, second), error, widening)
 
     def _compare(self, rows: Floats) -> None:
         self._compared += len(rows)

@@ -4,9 +4,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final, TypeVar
 
 import numpy as np
@@ -28,7 +27,6 @@ _LOG_ORDERS: Final = 30.0
 # Seconds that drawing the releases may take if the caller gives no budget.
 _DRAWING_SECONDS: Final = 120.0
 _TIMED_RELEASES: Final = 64  # Releases that are timed to predict the total time.
-_TIMINGS: Final = 3  # Calls of which the shortest counts: other processes delay some of them.
 _REASON: Final = "An audit counts releases that are independent of each other."
 
 
@@ -53,7 +51,7 @@ class Pace:
 
     def note(self, n: int, seconds: float) -> None:
         """Note how long a call for n releases took."""
-        self._calls[n] = seconds
+        self._calls[n] = min(seconds, self._calls.get(n, seconds))
 
     def seconds_per_release(self) -> float:
         """Return the seconds per release, without the time that every call takes."""
@@ -64,6 +62,22 @@ class Pace:
             return self._calls[few] / few
         return max(0.0, self._calls[many] - self._calls[few]) / (many - few)
 
+    def affordable_budget(self, default: int) -> int | None:
+        """Return a budget below the default for a slow target, or None if it can have that."""
+        in_time = _DRAWING_SECONDS / max(self.seconds_per_release(), 1e-12)
+        return None if in_time >= default else max(TUNING.least_budget, int(in_time))
+
+    def affordable_calls(self, most: int) -> int:
+        """Return how many calls for each of two data sets take at most `TUNING.calls_seconds`.
+
+        The time that the releases take is not counted, because it does not depend on the calls.
+        """
+        few = min(self._calls, default=1)
+        per_release = self.seconds_per_release() if len(self._calls) > 1 else 0.0
+        overhead = self._calls.get(few, 0.0) - few * per_release
+        in_time = TUNING.calls_seconds / max(2 * overhead, 1e-9)
+        return max(TUNING.least_calls, min(most, int(in_time)))
+
     def call_sizes(self, n: int, most: int | None = None) -> Iterator[int]:
         """Yield the number of releases for each call, n in total and at most `most` per call."""
         left = n
@@ -72,26 +86,6 @@ class Pace:
             at_once = max(1, int(min(left, most or left, in_time)))
             yield at_once
             left -= at_once
-
-
-def affordable_budget(ask: Callable[[int], object], default: int) -> int | None:
-    """Return a budget below the default for a slow target, or None if the default is affordable.
-
-    `ask` draws the given number of releases. It is called once before timing, because a first call
-    may take longer, and then a few times for each number.
-    """
-    pace = Pace(_DRAWING_SECONDS)
-    ask(1)
-    for n in (1, _TIMED_RELEASES):
-        pace.note(n, min(_seconds_of(partial(ask, n)) for _ in range(_TIMINGS)))
-    in_time = _DRAWING_SECONDS / max(pace.seconds_per_release(), 1e-12)
-    return None if in_time >= default else max(TUNING.least_budget, int(in_time))
-
-
-def _seconds_of(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 def call_in_time(call: Callable[[], _Result], shown: str, seconds: float) -> _Result:
@@ -138,21 +132,45 @@ def with_time_limit(target: Target, seconds: float) -> Target:
     return replace(target, release=release)
 
 
-def draw_fresh(target: Target, value: float, seen: Releases) -> Releases:
-    """Draw the same number of releases as in `seen`; raise DependentError if they repeat these.
+def time_calls(ask: Callable[[int], object], most: int = _TIMED_RELEASES) -> Pace:
+    """Return the pace of a target from calls of one release and of `most`.
 
-    A target that repeats its noise may be private, but would look broken: its n trials are one
-    trial. A constant target is private as well, and passes.
+    A call before them is not timed, because it may take longer than later ones.
     """
-    n = len(seen)
-    releases = target(value, n)
-    call = f"{target.name}({value!r}, {n})"
-    if (seen == seen[0]).all() and (releases == releases[0]).all() and seen[0] != releases[0]:
-        raise DependentError(f"{call} gave one number {n} times, the next time another. {_REASON}")
-    if (seen == releases).all():
-        # The logarithm of the number of orders of these releases, all equally likely.
-        counts = np.unique(releases, return_counts=True)[1]
-        orders = math.lgamma(n + 1) - sum(math.lgamma(count + 1) for count in counts)
-        if orders > _LOG_ORDERS:
-            raise DependentError(f"{call} gave the same releases twice: a fixed seed. {_REASON}")
-    return releases
+    pace = Pace(_DRAWING_SECONDS)
+    ask(1)
+    for n in (1, 1, most):
+        start = time.perf_counter()
+        ask(n)
+        pace.note(n, time.perf_counter() - start)
+    return pace
+
+
+def draw_fresh(
+    target: Target, value: float, seen: Releases, sizes: Sequence[int]
+) -> list[Releases]:
+    """Draw releases in calls of these sizes; raise DependentError if they repeat each other.
+
+    The releases in `seen` are those of an earlier call. A target that repeats its noise may be
+    private, but would look broken: its n trials are one trial. A constant target is private as
+    well, and passes.
+    """
+    calls = [target(value, n) for n in sizes]
+    call = f"{target.name}({value!r}, {sum(sizes)})"
+    constant = all((releases == releases[0]).all() for releases in [seen, *calls])
+    if constant and any(releases[0] != seen[0] for releases in calls):
+        raise DependentError(
+            f"{call} gave one number {sum(sizes)} times, the next time another. {_REASON}"
+        )
+    shortest = min(len(seen) if len(sizes) == 1 else sizes[0], *sizes)
+    starts = np.array([releases[:shortest] for releases in [seen, *calls][len(sizes) > 1 :]])
+    # The logarithm of the chance that independent releases repeat the order of the first call.
+    if (starts == starts[0]).all() and _log_orders(starts) - _log_orders(starts[0]) > _LOG_ORDERS:
+        raise DependentError(f"{call} gave the same releases twice: a fixed seed. {_REASON}")
+    return calls
+
+
+def _log_orders(releases: Releases) -> float:
+    """Return the logarithm of the number of orders of these releases, all equally likely."""
+    counts = np.unique(releases, return_counts=True)[1]
+    return math.lgamma(releases.size + 1) - sum(math.lgamma(count + 1) for count in counts)

@@ -10,6 +10,16 @@ Pearson 1934): two of its probabilities, and with the coin one of their ratio (s
 events. By the union bound all limits hold together, and with them every bound that is computed from
 them. This does not depend on how the events were chosen, or on how many were tried before.
 
+Dependence within a call
+------------------------
+Releases of one call may share an effect: a sample of the rows that is drawn once a call, or a small
+bias. So the final count takes its releases from many calls. Calls with one probability of the event
+vary as independent releases do. A larger variance between calls, by a factor that is estimated at
+both data sets, leaves that many times fewer hits and trials, and Student's distribution with the
+degrees of freedom of the calls takes the place of the normal one (Korn and Graubard 1998). The
+factor is at least 1. So the limits are never narrower than the exact ones, which hold for
+independent releases, and never narrower than those for independent calls.
+
 Independence
 ------------
 A rule that is chosen in advance turns a release into a bit. The bits of two independent releases at
@@ -17,11 +27,13 @@ distance k are independent. Given the numbers of set bits, the number of pairs w
 hypergeometric (Fisher's exact test). Each test takes disjoint pairs, and the probability of a false
 alarm is split over all bits and distances. Exact repeats, noise used twice or with its sign turned,
 slow drifts and short periods all show in some bit at some distance. Noise drawn once per call, and
-changes from one call to the next, show as different frequencies of a bit in different calls.
+changes from one call to the next, show as different frequencies of a bit in different calls. A
+target that fails a test is refused.
 """
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -32,7 +44,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dpnoise.auditing.attacks import certified_bounds
-from dpnoise.auditing.attacks.base import Attack, Event, EventCount, count_event, event_flags
+from dpnoise.auditing.attacks.base import Attack, Event, EventCount, event_flags
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
 from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.report import Finding
@@ -46,7 +58,12 @@ Drawn = TypeVar("Drawn")
 
 LEARNED: Final = "likelihood"  # The name of learned events in a report.
 # Probability that one test rejects independent releases. It is small because an audit makes dozens.
-FALSE_ALARM_RATE: Final = 1e-9
+FALSE_ALARM_RATE: Final = 1e-6
+# A small count makes fewer calls, because each call takes time: this many, or more if they then
+# have this many releases.
+_LEAST_USEFUL_CALLS: Final = 64
+_RELEASES_PER_CALL: Final = 32
+_BATCH: Final = 1 << 16  # Releases of small calls in which an event is evaluated at a time.
 _DISTANCES: Final = (*range(1, 9), 10, 16, 20, 32, 50, 64, 100, 128, 256, 500, 512, 1000, 1024)
 _MIN_DEVIATIONS: Final = 3  # Standard deviations below which the exact p-value is not computed.
 # Bits of a hash that are tested: two different releases differ in some of them.
@@ -65,11 +82,27 @@ class Candidate:
     shown: tuple[float | str, float | str]  # The data sets as a report shows them.
     counts: tuple[EventCount, EventCount] = (EventCount(0, 0),) * 2  # At the two data sets.
     finder: Attack | None = None  # The attack that may choose its event again.
+    calls: int = 0  # The number of calls for each data set; 0 if they are assumed independent.
+    # The variance of the counts of calls, in units of that of independent releases.
+    dispersion: float = 1.0
 
-    def count_in(self, releases: Mapping[Data, Releases]) -> "Candidate":
-        """Return the candidate with its counts in releases of both data sets."""
-        at0, at1 = (count_event(self.event, releases[data]) for data in self.data)
-        return replace(self, counts=(at0, at1))
+    def count_in(self, calls: Mapping[Data, Sequence[Releases]]) -> "Candidate":
+        """Return the candidate with its counts in releases of calls for both data sets."""
+        flags = [_flags_of_calls(self.event, calls[data]) for data in self.data]
+        return self.with_calls([list(map(EventCount.of, of_side)) for of_side in flags])
+
+    def with_calls(self, calls: Sequence[Sequence[EventCount]]) -> "Candidate":
+        """Return the candidate with its counts in the calls for both data sets."""
+        at0, at1 = (sum(of_side, EventCount(0, 0)) for of_side in calls)
+        dispersion = max(map(dispersion_of, calls))
+        return replace(self, counts=(at0, at1), calls=len(calls[0]), dispersion=dispersion)
+
+    def widening(self, error: float) -> float:
+        """Return the factor on the variance that the limits at this error allow for, at least 1."""
+        if not self.calls or math.isinf(self.dispersion):
+            return self.dispersion
+        ratio = float(stats.t.isf(error, self.calls - 1) / stats.norm.isf(error))
+        return max(1.0, self.dispersion * ratio**2)
 
     def expected_bound(self, estimator: BoundEstimator) -> float:
         """Return the bound that it is expected to certify, given its counts so far."""
@@ -79,11 +112,20 @@ class Candidate:
         return float(estimator.expected_bounds(hits0, hits1, n, self.event.releases)[0])
 
 
+@dataclass(frozen=True)
+class CountSizes:
+    """The numbers of releases in which events are counted, set before drawing them."""
+
+    trials: int  # Releases of each data set.
+    most: int  # Most releases of one call.
+    calls: int  # Calls for each data set, or more if `most` needs more.
+    unit: int = 1  # Calls have multiples of this size, except for the last.
+
+
 def count_events(
     candidates: Sequence[Candidate],
     draw: Callable[[Data, int], Releases],
-    trials: int,
-    chunk: int,
+    sizes: CountSizes,
     name: str,
     *,
     tossed: bool = False,
@@ -91,49 +133,99 @@ def count_events(
 ) -> list[Candidate]:
     """Count events of one pair of data sets in fresh releases, and return them with their counts.
 
-    All events are counted in the same releases of the pair, `trials` of each data set. If `tossed`,
-    a coin with this `seed` chooses the data set of each of 2 * `trials` releases.
+    All events are counted in the same releases of the pair. If `tossed`, a coin with this `seed`
+    chooses the data set of each release; then their numbers differ.
     """
-    first = candidates[0].data
+    first, trials = candidates[0].data, sizes.trials
     heads = int(np.random.default_rng(seed).binomial(2 * trials, 0.5)) if tossed else trials
     per_event = max(candidate.event.releases for candidate in candidates)
-    calls = _plan_calls(heads, 2 * trials - heads, chunk, per_event)
+    unit = max(per_event, sizes.unit)
+    planned = _plan_calls(heads, 2 * trials - heads, replace(sizes, unit=unit))
     # Of each event at either data set: its counts in each call, and the flags of its first trials.
     counts: list[tuple[list[EventCount], ...]] = [([], []) for _ in candidates]
     tested: list[tuple[list[Flags], ...]] = [([], []) for _ in candidates]
-    drawn = draw_ahead(draw, [(first[side], m) for side, m in calls])
-    for (side, _), releases in zip(calls, drawn, strict=True):
+    drawn = draw_ahead(draw, [(first[side], m) for side, m in planned])
+    for side, releases in _batch_calls([side for side, _ in planned], drawn):
         for candidate, seen, kept in zip(candidates, counts, tested, strict=True):
-            flags = event_flags(candidate.event, releases, last=len(candidates) == 1)
-            seen[side].append(EventCount(int(np.count_nonzero(flags)), len(flags)))
-            if sum(map(len, kept[side])) < TUNING.independence_trials:
-                kept[side].append(flags)
+            last = len(candidates) == 1
+            for flags in _flags_of_calls(candidate.event, releases, last=last):
+                seen[side].append(EventCount.of(flags))
+                if len(kept[side]) * len(flags) < TUNING.independence_trials:
+                    kept[side].append(flags)
     counted = []
     for candidate, seen, kept in zip(candidates, counts, tested, strict=True):
         for side in (0, 1):
             flags = np.concatenate(kept[side])[: TUNING.independence_trials]
-            _check_distances(name, [flags], _DISTANCES, FALSE_ALARM_RATE)
+            distances = sorted({*_DISTANCES, *(call.trials for call in seen[side])})
+            _check_distances(name, [flags], distances, FALSE_ALARM_RATE)
             check_calls(name, [(call.hits, call.trials) for call in seen[side]])
-        at0, at1 = (sum(of_side, EventCount(0, 0)) for of_side in seen)
         swapped = candidate.data[0] is not first[0]
-        counted.append(replace(candidate, counts=(at1, at0) if swapped else (at0, at1)))
+        counted.append(candidate.with_calls(seen[::-1] if swapped else seen))
     return counted
 
 
-def _plan_calls(n0: int, n1: int, chunk: int, min_size: int) -> list[tuple[int, int]]:
+def _batch_calls(
+    sides: Sequence[int], drawn: Iterable[Releases]
+) -> Iterator[tuple[int, list[Releases]]]:
+    """Yield the releases of several small calls together: the data set, and those of each call."""
+    waiting: tuple[list[Releases], ...] = [], []
+    for side, releases in zip(sides, drawn, strict=True):
+        waiting[side].append(releases)
+        if len(waiting[side]) * len(releases) >= _BATCH:
+            yield side, waiting[side].copy()
+            waiting[side].clear()
+    yield from ((side, batch) for side, batch in enumerate(waiting) if batch)
+
+
+def _flags_of_calls(event: Event, calls: Sequence[Releases], *, last: bool = False) -> list[Flags]:
+    """Return an event's flags for each call; no trial takes releases of two calls."""
+    if event.releases > 1 or len(calls) == 1:
+        return [event_flags(event, releases, last=last) for releases in calls]
+    flags = event_flags(event, np.concatenate(calls), last=True)
+    return np.split(flags, np.cumsum([len(releases) for releases in calls])[:-1])
+
+
+def _plan_calls(n0: int, n1: int, sizes: CountSizes) -> list[tuple[int, int]]:
     """Return the calls for n0 releases of one data set and n1 of the other: (data set, releases).
 
     They come in the order of Thue and Morse, so that smooth changes with time affect both alike.
-    The calls have about equal sizes, at least `min_size`.
 
-    >>> _plan_calls(8, 9, 3, 1)[:6]
-    [(0, 1), (1, 2), (1, 1), (0, 1), (1, 1), (0, 1)]
+    >>> _plan_calls(8, 9, CountSizes(8, most=4, calls=3))
+    [(0, 3), (1, 3), (1, 3), (0, 3), (1, 3), (0, 2)]
+    >>> _plan_calls(65, 64, CountSizes(64, most=1000, calls=3, unit=16))
+    [(0, 32), (1, 32), (1, 16), (0, 16), (1, 16), (0, 17)]
     """
-    least_calls = max(1, min(TUNING.least_calls, n0 // min_size, n1 // min_size))
-    calls = max(least_calls, -(-max(n0, n1) // chunk))
-    sizes = [[n // calls + (i < n % calls) for i in range(calls)] for n in (n0, n1)]
+    useful = max(_LEAST_USEFUL_CALLS, max(n0, n1) // _RELEASES_PER_CALL)
+    calls = max(1, min(sizes.calls, useful, *(n // sizes.unit for n in (n0, n1))))
+    calls = max(calls, -(-max(n0, n1) // sizes.most))
+    of_sides = [split_in_calls(n, calls, sizes.unit) for n in (n0, n1)]
     sides = [(i.bit_count() + turn) % 2 for i in range(calls) for turn in (0, 1)]
-    return [(side, sizes[side][i // 2]) for i, side in enumerate(sides)]
+    return [(side, of_sides[side][i // 2]) for i, side in enumerate(sides)]
+
+
+def split_in_calls(n: int, calls: int, unit: int) -> list[int]:
+    """Return the sizes of calls for n releases: multiples of the unit, except for the last."""
+    parts = n // unit
+    calls = max(1, min(calls, parts))
+    sizes = [unit * (parts // calls + (i < parts % calls)) for i in range(calls)]
+    return [*sizes[:-1], sizes[-1] + n % unit]
+
+
+def dispersion_of(calls: Sequence[EventCount]) -> float:
+    """Return the variance of the counts of calls, in units of that of independent releases.
+
+    >>> calls = [EventCount(hits, 100) for hits in (40, 60, 40, 60)]
+    >>> round(dispersion_of(calls), 2), dispersion_of([EventCount(40, 100)])
+    (5.33, inf)
+    """
+    if len(calls) == 1:
+        return math.inf
+    hits, trials = (np.array(x) for x in zip(*((c.hits, c.trials) for c in calls), strict=True))
+    share = hits.sum() / trials.sum()
+    if share in {0, 1}:
+        return 0.0
+    variances = trials * share * (1 - share)
+    return float(((hits - trials * share) ** 2 / variances).sum() / (len(calls) - 1))
 
 
 def draw_ahead(
@@ -155,13 +247,16 @@ def certify(
     claim, (at0, at1), k = options.claim, candidate.counts, candidate.event.releases
     by_ratio = tossed and claim.is_ratio and k == 1
     limit_error = error * (1 - certified_bounds.RATIO_ERROR_SHARE if by_ratio else 1) / 2
-    low = certified_bounds.lower_limit(at0.hits, at0.trials, limit_error)
-    high = certified_bounds.upper_limit(at1.hits, at1.trials, limit_error)
+    dispersion = candidate.widening(limit_error)  # No smaller at the larger error of the ratio.
+    low = certified_bounds.lower_limit(at0.hits, at0.trials, limit_error, dispersion)
+    high = certified_bounds.upper_limit(at1.hits, at1.trials, limit_error, dispersion)
     certified = claim.certified_bound(low, high, k)
     epsilon = certified_bounds.epsilon_of(low, high, delta=claim.delta, releases=k)
     if by_ratio:
         counts = at0.hits, at0.trials, at1.hits, at1.trials
-        certified = epsilon = certified_bounds.tossed_epsilon(*counts, error=error)
+        certified = epsilon = certified_bounds.tossed_epsilon(
+            *counts, error=error, dispersion=dispersion
+        )
     return Finding(
         attack=candidate.attack,
         access=candidate.access,
@@ -181,6 +276,21 @@ def certify(
         confidence=options.confidence,
         broken=certified > claim.value,
         evidence={},
+        dispersion=dispersion,
+    )
+
+
+def describe_limits(findings: Sequence[Finding]) -> str:
+    """Return which limits were used, in a sentence for a report's method."""
+    dispersion = findings[0].dispersion if findings else 1.0
+    if dispersion <= 1:
+        return (
+            "Limits are exact (Clopper and Pearson): the counts of calls varied no more than "
+            "those of independent releases."
+        )
+    return (
+        f"Limits allow for {dispersion:.3g} times the variance of independent releases, because "
+        "of how much the counts of calls varied (Korn and Graubard)."
     )
 
 
@@ -219,14 +329,19 @@ def needed_trials(
 
 
 def check_independent(
-    call: str, before: Floats, rows: Floats, error: float = FALSE_ALARM_RATE
+    call: str,
+    before: Floats,
+    rows: Floats,
+    error: float = FALSE_ALARM_RATE,
+    call_sizes: AbstractSet[int] = frozenset(),
 ) -> None:
     """Raise DependentError if the releases in `rows`, in their order, depend on each other.
 
     Rules are chosen on other releases of the same data, `before`. Independent releases are rejected
-    with probability `error`. The message names the call.
+    with probability `error`. The message names the call. If the rows are those of several calls,
+    of `call_sizes`, these are distances to test, too.
     """
-    distances = sorted({*_DISTANCES, *_periods(before)})
+    distances = sorted({*_DISTANCES, *_periods(before), *call_sizes})
     n = min(len(before), len(rows), TUNING.independence_trials)
     rows = rows[: TUNING.independence_trials]
     code = _hash(rows)

@@ -137,7 +137,7 @@ def row_pairs(data: Data = None) -> list[Pair]:
         for gone, other in zip(chosen, chosen[1:] + chosen[:1], strict=True)
         if texts[gone] != texts[other]
     ]
-    return removed + repeated + replaced + _with_outlier(data)
+    return removed + repeated + replaced + _with_missing(data) + _with_outlier(data)
 
 
 def rows_to_change(data: Data) -> list[int]:
@@ -166,6 +166,44 @@ def _columns(data: Data) -> list[list[Data]]:
     elif isinstance(rows[0], list | tuple):
         keys = list(range(min(map(len, rows))))
     return [[row if key is None else row[key] for row in rows] for key in keys]
+
+
+def _with_missing(data: Data) -> list[Pair]:
+    """Return a pair with one more row, in which floats are NaN and texts are empty.
+
+    Only a list, an array of NumPy or a frame of pandas has such a row, if it has floats or texts.
+    """
+    n = len(data)
+    if isinstance(data, list):
+        rows = ((row, _without_values(row)) for row in reversed(data))
+        changed = (missing for row, missing in rows if repr(missing) != repr(row))
+        return [(data, [*data, missing]) for missing in changed][:1]
+    if isinstance(data, np.ndarray) and data.dtype.kind in "fU":
+        empty = np.full((1, *data.shape[1:]), np.nan if data.dtype.kind == "f" else "")
+        return [(data, np.concatenate([data, empty.astype(data.dtype)]))]
+    if hasattr(data, "iloc") and hasattr(data, "columns") and data.columns.is_unique:
+        more = data.iloc[[*range(n), n - 1]].reset_index(drop=True)
+        for name in more:
+            if getattr(more[name].dtype, "kind", "O") in "fO":
+                more.loc[n, name] = None
+        return [(data, more)] if more.iloc[-1].isna().any() else []
+    return []
+
+
+def _without_values(row: Data) -> Data:
+    """Return a row with NaN in place of its floats, and empty texts.
+
+    >>> _without_values({"age": 31.5, "city": "cork", "rooms": 2})
+    {'age': nan, 'city': '', 'rooms': 2}
+    """
+    if isinstance(row, dict):
+        return {key: _without_values(part) for key, part in row.items()}
+    if isinstance(row, list | tuple):
+        make = getattr(row, "_make", type(row))  # Named tuples take their parts one by one.
+        return make(map(_without_values, row))
+    if isinstance(row, float):
+        return math.nan
+    return "" if isinstance(row, str) else row
 
 
 def _with_outlier(data: Data) -> list[Pair]:

@@ -47,6 +47,7 @@ class AuditOptions:
     attacks: Iterable[str | Attack] | None = None
     pairs: Iterable[tuple[float, float]] | str | None = None
     one_by_one: bool = False
+    exceptions: str | None = None
     boosting: bool | None = None
     public: Sequence[int | str] = ()
     views: Sequence[Callable[[Any], object]] = ()
@@ -71,6 +72,8 @@ class AuditOptions:
         for name, least in (("budget", TUNING.least_budget), ("seed", 0)):
             if getattr(self, name) is not None:
                 errors.check_integer(name, getattr(self, name), least=least)
+        if self.exceptions not in {None, "error", "output"}:
+            errors.reject("exceptions", self.exceptions, "be 'output' or 'error'")
         if self.scale is not None:
             errors.check_positive("scale", self.scale)
         errors.check_probability("confidence", errors.check_positive("confidence", self.confidence))
@@ -116,7 +119,7 @@ class AuditOptions:
         """Return the command that runs the audit again: in a shell if possible, else in Python."""
         names = (
             "epsilon", "mu", "rho", "delta", "curve", "sensitivity", "scale", "pairs", "attacks",
-            "size", "one_by_one", "boosting", "public", "budget", "confidence", "time_limit",
+            "size", "one_by_one", "exceptions", "boosting", "public", "budget", "confidence", "time_limit",
             "seed",
         )  # fmt: skip
         values = {key: getattr(self, key) for key in names}

@@ -2,21 +2,23 @@
 
 A mechanism is called from Python or as a program. A row holds the length of an output, then its
 parts. A number becomes the nearest float64, a missing part becomes NaN, and anything else gets a
-code. Equal parts have equal codes. Before the final count the encoder is closed: all parts not seen
-before then share one code. A row is then a function of its output only, so that a bound certified
-on rows holds for outputs.
+code. Equal parts have equal codes. What these columns lose is added where the first outputs show
+that it varies: the low bits of integers beyond 2^53, and the form of an output, which is the order
+of its keys, the lengths of inner lists and the types of numbers. Before the final count the encoder
+is closed: all parts not seen before then share one code. A row is then a function of its output
+only, so that a bound certified on rows holds for outputs.
 """
 
 import json
 import numbers
 import shlex
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from copy import copy, deepcopy
 from decimal import Decimal
 from functools import partial
-from itertools import zip_longest
-from typing import Final
+from itertools import chain, zip_longest
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +27,16 @@ from dpnoise.auditing.calls import Pace, call_in_time
 from dpnoise.auditing.predicates import label
 from dpnoise.auditing.programs import Program
 from dpnoise.auditing.targets import target
-from dpnoise.auditing.targets.mechanisms import Data
+from dpnoise.auditing.targets.mechanisms import Data, Pair
 from dpnoise.auditing.targets.target import MECHANISM_SIGNATURE, TargetError
+from dpnoise.auditing.tuning import TUNING
 from dpnoise.core import strict_json
 from dpnoise.core.arrays import Floats
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, is_real, short_repr
+from dpnoise.core.errors import ArgumentError, is_real, short_repr
 from dpnoise.core.parallel import cores, run_in_parallel
 from dpnoise.core.safe_text import shorten
+
+_Result = TypeVar("_Result")
 
 Outputs = Data  # Outputs of any type: the code checks their attributes.
 
@@ -44,12 +49,19 @@ _NUMBERS: Final = "biuf"  # Kinds of NumPy's types.
 _SMALL_TYPES: Final = (np.bool_, np.int8, np.uint8)  # Types with rows of 16 bits a part.
 _IMMUTABLE: Final = (int, float, complex, str, bytes, range, type(None), np.generic)
 _PLAIN_TYPES: Final = {int, float, bool, np.float64, np.int64}
+# Stands for -0.0, which comparisons do not tell from 0.0. Hardly an output is this number.
+_NEGATIVE_ZERO: Final = -float(np.finfo(np.float64).tiny)
+_LOW_BITS: Final = (1 << 32) - 1  # The bits of a large integer that are a part by themselves.
+_LARGEST_EXACT: Final = 1 << 53  # The largest integer up to which all are exact in float64.
 _FIRST_CODE: Final = 0.3141592653589793  # Its fraction is unlikely among real outputs.
 _MIXER: Final = 0x9E3779B97F4A7C15  # An odd factor that mixes the bits of a hash.
 # The most objects that compare equal only to themselves; an abort may be such an object.
 _MOST_OBJECTS: Final = 256
 _THREAD_ROWS: Final = 1 << 14  # Rows from which on a thread pays.
 _LONGEST_TEXT: Final = 40  # Characters of a text in an event's words.
+# Whether an exception of the mechanism ends the audit, or is one more of its outputs.
+ERROR: Final = "error"
+OUTPUT: Final = "output"
 _ACCEPTED: Final = "a number, a text, None, or tuples, lists and arrays of these"
 
 
@@ -58,14 +70,20 @@ class OutputSource:
 
     A mechanism is a function (data, n) -> n outputs, "module:attribute", or a command as a list of
     strings, which speaks the protocol of `programs`. With `one_by_one`, each call and each request
-    asks for one output. `name` replaces the mechanism's own name in reports. Call `prepare` before
-    `rows`: it makes the encoder.
+    asks for one output. `exceptions` is "error", "output" or None, which `prepare` decides. `name`
+    replaces the mechanism's own name in reports. Call `prepare` before `rows`.
     """
 
     encoder: "Encoder"
 
     def __init__(
-        self, mechanism: object, time_limit: float, *, one_by_one: bool, name: str | None = None
+        self,
+        mechanism: object,
+        time_limit: float,
+        *,
+        one_by_one: bool,
+        exceptions: str | None = ERROR,
+        name: str | None = None,
     ) -> None:
         words = list(mechanism) if isinstance(mechanism, list | tuple) else []
         by_command = partial(_from_command, Program(words, time_limit))
@@ -73,40 +91,61 @@ class OutputSource:
             mechanism, by_command, MECHANISM_SIGNATURE, one_by_one=one_by_one
         )
         self.name = name or own_name
-        self._one_by_one = one_by_one
+        # An exception ends a call, so that only of one output is it known which raised it.
+        self._one_by_one = one_by_one or exceptions == OUTPUT
+        self._exceptions = exceptions
         self._pace = Pace(time_limit)
+        self._shown: dict[int, str] = {}  # The descriptions of data sets, by their ids.
         self.drawn = 0
         self.not_copied: set[str] = set()  # Classes of data that have no copy.
 
-    def prepare(self, data_sets: list[object]) -> None:
-        """Draw some outputs for each data set, and make the encoder of rows from them."""
-        first = [self.outputs(data_sets[0], 1)]  # Its time limits the size of the next calls.
-        for data in data_sets:
-            first += [self.outputs(data, m) for m in self._pace.call_sizes(_FIRST_OUTPUTS)]
+    def prepare(self, pairs: Sequence[Pair]) -> None:
+        """Draw some outputs for each data set of the pairs, and make the encoder of rows from them.
+
+        If the mechanism raises an exception at only one data set of a pair, exceptions are outputs
+        from now on, unless the caller chose.
+        """
+        try:
+            first = self._first_outputs(pairs)
+        except TargetError as error:
+            of_mechanism = error.__cause__ is not None
+            if self._exceptions is not None or not of_mechanism or not self._differ(pairs):
+                raise
+            self._exceptions, self._one_by_one = OUTPUT, True
+            first = self._first_outputs(pairs)
         shown = f"{_FIRST_OUTPUTS} outputs of {self.name}"
         self.encoder = call_in_time(lambda: Encoder(self.name, first), shown, self._pace.seconds)
 
+    def _first_outputs(self, pairs: Sequence[Pair]) -> list[Outputs]:
+        first = [self.outputs(pairs[0][0], 1)]  # Its time limits the size of the next calls.
+        for data in chain.from_iterable(pairs):
+            first += [self.outputs(data, m) for m in self._pace.call_sizes(_FIRST_OUTPUTS)]
+        return first
+
+    def _differ(self, pairs: Sequence[Pair]) -> bool:
+        """Return whether the mechanism raises an exception at only one data set of a pair."""
+        return any(self._raises(data0) != self._raises(data1) for data0, data1 in pairs)
+
+    def _raises(self, data: object) -> bool:
+        try:
+            self.outputs(data, 1)
+        except TargetError as error:
+            if error.__cause__ is None:  # Not an exception of the mechanism.
+                raise
+            return True
+        return False
+
+    def affordable_calls(self, data: object) -> int:
+        """Return how many calls the final count may make, after timing a call for one output."""
+        self.outputs(data, 1)
+        return self._pace.affordable_calls(TUNING.final_calls)
+
     def outputs(self, data: object, n: int) -> Outputs:
         """Return n outputs as the mechanism returns them."""
-        self.drawn += n
-        if self._one_by_one and n > 1:
-            # Copies, because a mechanism may overwrite its only output with the next.
-            return [copy(_to_list(self._outputs(data, 1))[0]) for _ in range(n)]
-        return self._outputs(data, n)
-
-    def _outputs(self, data: object, n: int) -> Outputs:
-        shown = f"{self.name}({describe_data(data)}, {n})"
-
-        def call_and_check() -> Outputs:
-            outputs = self._call(self._copy(data), n)
-            sized = hasattr(outputs, "__len__") and getattr(outputs, "shape", (n,)) != ()
-            if not sized or isinstance(outputs, str | bytes | dict | set | frozenset):
-                raise TargetError(f"{shown} gave a {type(outputs).__name__}, not {n} outputs.")
-            if len(outputs) != n:
-                raise TargetError(f"{shown} gave {len(outputs)} outputs, not {n}.")
-            return outputs
-
-        return self._pace.call(call_and_check, shown, n)
+        if not self._one_by_one or n == 1:
+            return self._in_time(data, n, lambda outputs: outputs)
+        sizes = self._pace.call_sizes(n)
+        return list(chain.from_iterable(self._in_time(data, m, list) for m in sizes))
 
     def _copy(self, data: object) -> object:
         """Return a copy of data that a mechanism could change: its next call must see the same."""
@@ -120,12 +159,47 @@ class OutputSource:
 
     def rows(self, data: object, n: int) -> Floats:
         """Return n outputs as rows."""
-        chunks = []
-        for m in self._pace.call_sizes(n, self.chunk):
-            # Encoding may run code of the mechanism's own classes, so it has a time limit, too.
-            encode = partial(self.encoder.rows, self.outputs(data, m), m)
-            chunks.append(call_in_time(encode, f"{m} outputs of {self.name}", self._pace.seconds))
+        # Encoding may run code of the mechanism's own classes, so it has the time limit, too.
+        chunks = [
+            self._in_time(data, m, partial(self.encoder.rows, n=m))
+            for m in self._pace.call_sizes(n, self.chunk)
+        ]
         return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
+
+    def _in_time(self, data: object, n: int, convert: Callable[[Outputs], _Result]) -> _Result:
+        """Draw n outputs and convert them, with the time limit of a call."""
+        if id(data) not in self._shown:
+            self._shown[id(data)] = describe_data(data)
+        shown = f"{self.name}({self._shown[id(data)]}, {n})"
+        self.drawn += n
+
+        def draw_and_convert() -> _Result:
+            if self._one_by_one:
+                return convert([self._draw_one(data, shown) for _ in range(n)])
+            return convert(self.draw(data, n, shown))
+
+        return self._pace.call(draw_and_convert, shown, n)
+
+    def _draw_one(self, data: object, shown: str) -> object:
+        """Return one output; or the exception as a text, if exceptions are outputs."""
+        try:
+            # A copy, because a mechanism may overwrite its only output with the next.
+            return copy(_to_list(self.draw(data, 1, shown))[0])
+        except (Exception, SystemExit) as error:
+            cause = error.__cause__ if isinstance(error, TargetError) else error
+            if self._exceptions != OUTPUT or cause is None:
+                raise
+            return f"raised {type(cause).__name__}: {_message_of(cause)}"
+
+    def draw(self, data: object, n: int, shown: str) -> Outputs:
+        """Return n outputs of one call, after checking that they are n."""
+        outputs = self._call(self._copy(data), n)
+        sized = hasattr(outputs, "__len__") and getattr(outputs, "shape", (n,)) != ()
+        if not sized or isinstance(outputs, str | bytes | dict | set | frozenset):
+            raise TargetError(f"{shown} gave a {type(outputs).__name__}, not {n} outputs.")
+        if len(outputs) != n:
+            raise TargetError(f"{shown} gave {len(outputs)} outputs, not {n}.")
+        return outputs
 
     @property
     def chunk(self) -> int:
@@ -133,13 +207,22 @@ class OutputSource:
         return max(1, _CHUNK // self.encoder.row_bytes)
 
 
+def _message_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an exception of the mechanism whose __str__ fails
+        return ""
+
+
 def _from_command(program: Program, command: list[str], data: object, n: int) -> list[object]:
     """Ask a program for n outputs, as one line of JSON."""
     try:
         line = strict_json.dumps({"data": to_json_types(data), "n": n}).replace("\n", "") + "\n"
+    except ArgumentError as error:
+        raise TargetError(str(error)) from None
     except TypeError:
         message = f"A program reads data sets as JSON, which has no {type(data).__name__}."
-        raise ArgumentTypeError(message) from None
+        raise TargetError(message) from None
     call = f"{shlex.join(command)}, asked for {n} outputs,"
     lines = program.ask(line, n, call)
     try:
@@ -208,17 +291,29 @@ class Encoder:
         self._coded: list[Hashable] = []
         self._identity_only = 0  # Objects that compare equal only to themselves.
         self._closed = False
+        self._split_integers = any(map(_has_large_integer, first))
+        lists = (outputs for outputs in first if isinstance(outputs, list | tuple))
+        forms = dict.fromkeys(
+            (len(self._flatten(y)), _form_of(y)) for y in chain.from_iterable(lists)
+        )
+        self._with_form = len(forms) > len({length for length, _ in forms})
+        for _, form in forms if self._with_form else ():
+            self._code(form)
         self._widths = {self._width(outputs) for outputs in first}
         # Outputs in a frame have the names of its columns.
         self._columns = list(getattr(first[0], "columns", ())) if first else []
         self._parts = min(max(self._widths, default=0), _MAX_PARTS)
-        arrays = [_as_array(outputs) for outputs in first]
+        arrays = [self._as_array(outputs) for outputs in first]
         self._small = all(array is not None and array.dtype in _SMALL_TYPES for array in arrays)
 
     @property
     def row_bytes(self) -> int:
         """The bytes of a row, if later outputs are like the first ones."""
-        return (2 if self._small else 8) * (1 + self._parts)
+        return (2 if self._small else 8) * self._columns
+
+    @property
+    def _columns(self) -> int:
+        return 1 + self._parts + self._with_form
 
     @property
     def names(self) -> list[str]:
@@ -226,10 +321,12 @@ class Encoder:
         if len(self._columns) == self._parts:
             return ["its length", *(f"y[{name!r}]" for name in self._columns)]
         parts = ["y"] if self._parts == 1 else [f"y[{j}]" for j in range(self._parts)]
-        return ["its length", *parts]
+        return ["its length", *parts, *["its form"] * self._with_form]
 
     def text(self, code: float) -> str | None:
         """Return the text of the part with this code, or None if the number is not a code."""
+        if code == _NEGATIVE_ZERO:
+            return "-0.0"
         k = round(code - _FIRST_CODE) if abs(code) < len(self._coded) else -1
         if k < 0 or k + _FIRST_CODE != code:
             return None
@@ -271,14 +368,25 @@ class Encoder:
 
     def rows(self, outputs: Outputs, n: int) -> Floats:
         """Return a row for each of n outputs, or raise TargetError if there are not n."""
-        array = _as_array(outputs)
+        array = self._as_array(outputs)
         rows = self._from_list(_to_list(outputs)) if array is None else self._from_array(array)
         if len(rows) != n:
             raise TargetError(f"{self._name} gave {len(rows)} outputs, not {n}.")
         return rows
 
-    def _width(self, outputs: Outputs) -> int:
+    def _as_array(self, outputs: Outputs) -> NDArray[np.generic] | None:
+        """Return outputs as an array of numbers or texts, or None if that would change them."""
+        if (self._split_integers or self._with_form) and isinstance(outputs, list | tuple):
+            return None
         array = _as_array(outputs)
+        if self._split_integers and array is not None and array.dtype.kind in "iu":
+            low = array.astype(np.uint64) & np.uint64(_LOW_BITS)
+            array = np.stack([array.astype(np.float64), low.astype(np.float64)], axis=-1)
+            return array.reshape(len(array), -1)
+        return array
+
+    def _width(self, outputs: Outputs) -> int:
+        array = self._as_array(outputs)
         if array is None:
             return max((len(self._flatten(output)) for output in _to_list(outputs)), default=0)
         return 1 if array.ndim == 1 else array.shape[1]
@@ -290,7 +398,8 @@ class Encoder:
             widths = f"{width} parts, not {' or '.join(map(str, sorted(self._widths)))}"
             raise TargetError(f"{self._name} changed its outputs' shape: {widths}.")
         small = array.dtype in _SMALL_TYPES and width == self._parts
-        rows = _empty(len(parts), 1 + self._parts, np.int16 if small else np.float64)
+        small = small and not self._with_form
+        rows = _empty(len(parts), self._columns, np.int16 if small else np.float64)
         rows[:, 0] = width
         kept = parts[:, : self._parts]
         if not small:
@@ -301,6 +410,7 @@ class Encoder:
             def clip(first: int, last: int) -> None:
                 span = slice(first, last)
                 np.clip(kept[span], -_LARGEST, _LARGEST, out=numbers[span], dtype=np.float64)
+                _mark_negative_zeros(numbers[span])
 
             if array.dtype.kind == "f":
                 run_in_parallel(clip, len(kept), _THREAD_ROWS, cores())
@@ -310,29 +420,38 @@ class Encoder:
             for j, column in enumerate(kept.T):
                 values, indices = np.unique(column, return_inverse=True)
                 rows[:, 1 + j] = np.array([self._code(value) for value in values.tolist()])[indices]
+        if self._with_form:
+            rows[:, -1] = self._code(("array", array.dtype.kind))
         return rows
 
     def _from_list(self, outputs: list[object]) -> Floats:
         flat = [self._flatten(output) for output in outputs]
-        rows = _empty(len(flat), 1 + self._parts)
+        rows = _empty(len(flat), self._columns)
         rows[:] = np.nan
         rows[:, 0] = [len(parts) for parts in flat]
         columns = zip_longest(*(parts[: self._parts] for parts in flat), fillvalue=np.nan)
         for j, column in enumerate(columns):
             rows[:, 1 + j] = column
-        return np.clip(rows, -_LARGEST, _LARGEST, out=rows)
+        np.clip(rows, -_LARGEST, _LARGEST, out=rows)
+        _mark_negative_zeros(rows)
+        if self._with_form:
+            rows[:, -1] = [self._code(_form_of(output)) for output in outputs]
+        return rows
 
     def _flatten(self, output: object) -> list[float]:
         """Return the parts of an output as a flat list; None, an abort, has no parts."""
         if output is None:
             return []
-        if isinstance(output, list | tuple) and {*map(type, output)} <= _PLAIN_TYPES:
+        plain = isinstance(output, list | tuple) and {*map(type, output)} <= _PLAIN_TYPES
+        if plain and not self._split_integers:
             return list(map(_float, output))
         return list(self._parts_of(output))
 
     def _parts_of(self, output: object) -> Iterator[float]:
         if isinstance(output, numbers.Real | Decimal):
             yield _float(output)
+            if self._split_integers and isinstance(output, numbers.Integral):
+                yield float(int(output) & _LOW_BITS)
         elif isinstance(output, Mapping):
             for key in sorted(output, key=repr):
                 yield self._code(key)
@@ -370,6 +489,49 @@ def list_parts(outputs: Outputs) -> list[list[object]]:
     """
     encoder = Encoder("what is replayed", [outputs])
     return encoder.decode(encoder.rows(outputs, len(outputs)))
+
+
+def _mark_negative_zeros(rows: Floats) -> None:
+    """Replace -0.0 in rows of float64."""
+    zeros = rows.view(np.int64) == np.iinfo(np.int64).min
+    if zeros.any():
+        rows[zeros] = _NEGATIVE_ZERO
+
+
+def _has_large_integer(output: Outputs) -> bool:
+    """Return whether an output, or several, has an integer that float64 rounds."""
+    if isinstance(output, np.ndarray) and output.dtype.kind in "iuf":
+        large = output.dtype.kind != "f" and output.size
+        return bool(large and max(-int(output.min()), int(output.max())) > _LARGEST_EXACT)
+    if isinstance(output, numbers.Integral):
+        return abs(int(output)) > _LARGEST_EXACT
+    parts = output.values() if isinstance(output, Mapping) else output
+    is_nested = isinstance(output, list | tuple | AbstractSet | Mapping | np.ndarray)
+    return is_nested and any(map(_has_large_integer, parts))
+
+
+def _form_of(output: object) -> Hashable:
+    """Return what an output shows next to its parts: types, lengths and the order of keys.
+
+    >>> _form_of({"b": [1, 2.0], "a": "no"})
+    ('dict', "'b'", ('list', 'int', 'float'), "'a'", None)
+    """
+    form: Hashable = None
+    if isinstance(output, list | tuple):
+        form = type(output).__name__, *map(_form_of, output)
+    elif isinstance(output, Mapping):
+        parts = chain.from_iterable((repr(key), _form_of(part)) for key, part in output.items())
+        form = "dict", *parts
+    elif isinstance(output, AbstractSet):
+        form = "set", len(output)
+    elif isinstance(output, np.ndarray):
+        form = "array", output.dtype.kind, output.shape
+    elif isinstance(output, Decimal):
+        form = "Decimal", output.as_tuple().exponent
+    elif isinstance(output, numbers.Real):
+        whole = "int" if isinstance(output, numbers.Integral) else "float"
+        form = "bool" if isinstance(output, bool | np.bool_) else whole
+    return form
 
 
 def _empty(n: int, width: int, dtype: type = np.float64) -> Floats:

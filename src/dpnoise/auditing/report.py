@@ -68,6 +68,9 @@ class Finding:
         The probability that all findings of the report hold together.
     evidence
         Data for a picture: "exponents" of the last set bit, and their counts "at0" and "at1".
+    dispersion
+        The factor on the variance that the limits allow for, because releases of one call may
+        depend on each other; 1 for the exact limits of independent releases.
     """
 
     attack: str
@@ -88,6 +91,7 @@ class Finding:
     confidence: float
     broken: bool
     evidence: dict[str, list[int]] = field(repr=False)
+    dispersion: float = 1.0
 
     def __str__(self) -> str:
         """Return the attack, the certified bound, and the event with its counts."""
@@ -294,9 +298,9 @@ class Report:
             raise ArgumentError(f"The report must have format {FORMAT}.")
         fields = {name: data[name] for name in cls.__dataclass_fields__}
         # JSON has no infinity: an infinite epsilon is a text.
-        bounds = "epsilon_lower", "certified"
+        bounds = "epsilon_lower", "certified", "dispersion"
         fields["findings"] = [
-            Finding(**finding | {name: float(finding[name]) for name in bounds})
+            Finding(**finding | {name: float(finding[name]) for name in bounds if name in finding})
             for finding in data["findings"]
         ]
         fields["observations"] = [Observation(**seen) for seen in data["observations"]]

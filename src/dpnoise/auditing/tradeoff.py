@@ -13,7 +13,7 @@ every delta, mu, and rho.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -31,6 +31,7 @@ Corners = list[tuple[float, float]]
 _ORDERS: Final = 1 + np.geomspace(*TUNING.renyi_orders)
 # The range of the cuts' probabilities in log odds, and their number: more cuts share the error.
 _CUT_LOG_ODDS: Final = (-6.0, 6.0, 25)
+_CUT_VALUES: Final = 300  # Values of each data set from which the cuts are chosen.
 _DRAWN_LOG_ODDS: Final = (-7.0, 7.0, 61)  # The same of the points of a drawn curve.
 
 
@@ -120,45 +121,52 @@ def claim_curve(kind: str, value: float, delta: float = 0.0) -> Corners:
 class ScoreTally:
     """Counts the values of a score between cuts, for points of the curve.
 
-    The cuts are quantiles of the values in the first call of each data set. Those calls are not
-    counted, so that the cuts are fixed before the releases that are.
+    The cuts are quantiles of the values in the first calls. Those calls are not counted, so that
+    the cuts are fixed before the releases that are.
     """
 
     def __init__(self) -> None:
-        self._first: dict[int, Floats] = {}
+        self._first: tuple[list[Floats], list[Floats]] = ([], [])
         self._cuts: Floats | None = None
         self._counts: dict[int, NDArray[np.int64]] = {}
 
     def add(self, side: int, values: Floats) -> None:
         """Add the values of a call for one of the two data sets."""
-        if side not in self._first:
-            self._first[side] = values
-            return
         if self._cuts is None:
-            levels = special.expit(np.linspace(*_CUT_LOG_ODDS))
-            first = np.concatenate([*self._first.values()])
-            self._cuts = np.unique(np.quantile(first, levels, method="lower"))
+            self._first[side].append(values)
+            if min(sum(map(len, calls)) for calls in self._first) >= _CUT_VALUES:
+                levels = special.expit(np.linspace(*_CUT_LOG_ODDS))
+                first = np.concatenate([*self._first[0], *self._first[1]])
+                self._cuts = np.unique(np.quantile(first, levels, method="lower"))
+            return
         # Cell i has the values above cut i - 1, up to cut i.
         cells = np.searchsorted(self._cuts, values)
         counts = np.bincount(cells, minlength=len(self._cuts) + 1)
         self._counts[side] = self._counts.get(side, 0) + counts
 
-    def points(self, shown: tuple[float | str, float | str], error: float) -> list[TradeoffPoint]:
+    def points(
+        self,
+        shown: tuple[float | str, float | str],
+        error: float,
+        widening: Callable[[float], float] = lambda _: 1.0,
+    ) -> list[TradeoffPoint]:
         """Return points that hold together, except with probability `error`.
 
         Larger values of the score must be likelier at the first data set. Of each cut there are two
-        limits (Clopper and Pearson), which share the error (union bound).
+        limits (Clopper and Pearson), which share the error (union bound). `widening` returns the
+        factor on the variance that limits at an error allow for.
         """
         if len(self._counts) < 2:  # noqa: PLR2004 - both data sets
             return []
         totals = [int(self._counts[side].sum()) for side in (0, 1)]
         hits = [self._counts[side][::-1].cumsum()[::-1][1:].tolist() for side in (0, 1)]
         each = error / (2 * max(1, len(hits[0])))
+        factor = widening(each)
         points = [
             TradeoffPoint(
                 *shown,
-                lower_limit(at0, totals[0], each),
-                upper_limit(at1, totals[1], each),
+                lower_limit(at0, totals[0], each, factor),
+                upper_limit(at1, totals[1], each, factor),
             )
             for at0, at1 in zip(*hits, strict=True)
         ]

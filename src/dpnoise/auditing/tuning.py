@@ -37,8 +37,11 @@ class Tuning:
     curve_error_share: float = 0.05
     # Trials of one event that are tested for independence. This limits the time of the tests.
     independence_trials: int = 200_000
-    # Least number of calls for each data set: noise drawn once per call differs between calls.
-    least_calls: int = 8
+    # Calls for each data set in the final count. The variance between calls widens the limits, and
+    # is known to 6 % from 500 calls, so that it hardly widens those of independent releases.
+    final_calls: int = 500
+    least_calls: int = 8  # Calls of a target that takes long to start, such as a program.
+    calls_seconds: float = 3.0  # Seconds that a count may take to make its calls.
     # Orders of Rényi divergence for a bound on rho, from 1 + the first to 1 + the second number.
     # Each order gives a valid bound, so the range and the number of orders only cost time.
     renyi_orders: tuple[float, float, int] = (1e-3, 1e3, 121)

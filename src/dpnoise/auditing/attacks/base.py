@@ -205,6 +205,11 @@ class EventCount:
     hits: int
     trials: int
 
+    @classmethod
+    def of(cls, flags: Flags) -> "EventCount":
+        """Return the count of trials, for each of which a flag says whether the event happened."""
+        return cls(int(np.count_nonzero(flags)), len(flags))
+
     @property
     def rate(self) -> float:
         """The fraction of trials in which the event happened."""
@@ -396,5 +401,4 @@ def event_flags(event: Event, releases: Releases, *, last: bool = False) -> Flag
 
 def count_event(event: Event, releases: Releases) -> EventCount:
     """Count an event in releases; an incomplete last group is not used."""
-    flags = event_flags(event, releases)
-    return EventCount(int(np.count_nonzero(flags)), len(flags))
+    return EventCount.of(event_flags(event, releases))

@@ -1,7 +1,9 @@
 """Exact binomial limits from counts of an event, and the bounds on a claim that they certify.
 
 Every limit holds for any sample size and any probability (Clopper and Pearson 1934): it is wrong
-with at most the stated probability, not only approximately.
+with at most the stated probability, not only approximately. This needs independent trials. Where
+the counts of calls vary more than those of independent trials, the hits and trials are divided by
+the ratio of these variances, `dispersion` (Korn and Graubard 1998).
 
 An event happens with probability P0 at one data set and P1 at its neighbour. Every claim limits the
 difference of P0 and P1. So a lower limit of P0 and an upper limit of P1 give a lower bound on the
@@ -37,7 +39,7 @@ RATIO_ERROR_SHARE: Final = 0.9
 # bounds in the target's favour, by more than that: so they stay valid.
 
 
-def lower_limit(hits: int, trials: int, error: float) -> float:
+def lower_limit(hits: int, trials: int, error: float, dispersion: float = 1.0) -> float:
     """Return a lower limit of the event's probability, wrong with probability at most `error`.
 
     Examples
@@ -46,12 +48,13 @@ def lower_limit(hits: int, trials: int, error: float) -> float:
     (0.0, 0.955)
     """
     _check(hits, trials, error)
-    if hits == 0:
+    if hits == 0 or math.isinf(dispersion):
         return 0.0
-    return float(stats.beta.ppf(error, hits, trials - hits + 1)) * (1 - TUNING.rounding_margin)
+    shapes = hits / dispersion, (trials - hits) / dispersion + 1
+    return float(stats.beta.ppf(error, *shapes)) * (1 - TUNING.rounding_margin)
 
 
-def upper_limit(hits: int, trials: int, error: float) -> float:
+def upper_limit(hits: int, trials: int, error: float, dispersion: float = 1.0) -> float:
     """Return an upper limit of the event's probability, wrong with probability at most `error`.
 
     Examples
@@ -60,9 +63,10 @@ def upper_limit(hits: int, trials: int, error: float) -> float:
     (0.045, 1.0)
     """
     _check(hits, trials, error)
-    if hits == trials:
+    if hits == trials or math.isinf(dispersion):
         return 1.0
-    limit = float(stats.beta.isf(error, hits + 1, trials - hits))
+    shapes = hits / dispersion + 1, (trials - hits) / dispersion
+    limit = float(stats.beta.isf(error, *shapes))
     return min(1.0, limit * (1 + TUNING.rounding_margin))
 
 
@@ -94,6 +98,7 @@ def certified_epsilon(
     error: float,
     delta: float = 0.0,
     releases: int = 1,
+    dispersion: float = 1.0,
 ) -> float:
     """Return a lower bound on the epsilon of an (epsilon, delta)-private target.
 
@@ -115,11 +120,14 @@ def certified_epsilon(
     if delta != 0:
         check_probability("delta", delta)
     check_integer("releases", releases, least=1)
-    low, high = lower_limit(hits0, trials0, error / 2), upper_limit(hits1, trials1, error / 2)
+    low = lower_limit(hits0, trials0, error / 2, dispersion)
+    high = upper_limit(hits1, trials1, error / 2, dispersion)
     return epsilon_of(low, high, delta=delta, releases=releases)
 
 
-def tossed_epsilon(hits0: int, trials0: int, hits1: int, trials1: int, *, error: float) -> float:
+def tossed_epsilon(
+    hits0: int, trials0: int, hits1: int, trials1: int, *, error: float, dispersion: float = 1.0
+) -> float:
     """Return a lower bound on epsilon, if a fair coin chose the data set of each trial.
 
     Of h trials in which the event happened, the number at the second data set is binomial, with
@@ -134,11 +142,16 @@ def tossed_epsilon(hits0: int, trials0: int, hits1: int, trials1: int, *, error:
     """
     check_probability("error", error)
     by_limits = certified_epsilon(
-        hits0, trials0, hits1, trials1, error=(1 - RATIO_ERROR_SHARE) * error
+        hits0,
+        trials0,
+        hits1,
+        trials1,
+        error=(1 - RATIO_ERROR_SHARE) * error,
+        dispersion=dispersion,
     )
     if hits0 + hits1 == 0:
         return by_limits
-    share = upper_limit(hits1, hits0 + hits1, RATIO_ERROR_SHARE * error)
+    share = upper_limit(hits1, hits0 + hits1, RATIO_ERROR_SHARE * error, dispersion)
     return max(by_limits, math.log1p(-share) - math.log(share) if share < 1 else 0.0)
 
 

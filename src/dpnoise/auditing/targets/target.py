@@ -369,10 +369,16 @@ def start_command(
         raise TargetError(f"{call} did not start: {error}. {advice}") from error
 
 
+class ProgramError(Exception):
+    """A program ended with a status that is not 0: what an exception is to a function."""
+
+
 def failure_of_command(call: str, status: int, error_output: str) -> TargetError:
     """Return the error for a status that is not 0, with the last line of the errors."""
     last_line = "".join(f": {line}" for line in error_output.strip().splitlines()[-1:])
-    return TargetError(f"{call} gave status {status}{last_line}.")
+    error = TargetError(f"{call} gave status {status}{last_line}.")
+    error.__cause__ = ProgramError(f"status {status}")
+    return error
 
 
 def kill_session(process: "subprocess.Popen[str]") -> None:
