@@ -385,7 +385,7 @@ def test_a_frame_gets_a_row_with_missing_cells() -> None:
 
 
 def test_a_mechanism_that_fails_at_an_empty_cell_is_found() -> None:
-    def count(rows: list[str], n: int) -> list[int]:
+    def count(rows: list[str], n: int) -> Any:
         return (len(rows) + noise(n) + (rows.count("") > 0) * 40).tolist()
 
     def noise(n: int) -> Any:

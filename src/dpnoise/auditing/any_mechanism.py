@@ -208,8 +208,14 @@ def _resolve(target: object, options: AuditOptions) -> tuple[OutputSource, list[
         pairs = neighbours_of(options.neighbours, options.size, options.sensitivity, options.data)
     mechanism = target if named is None else named.build(options.epsilon, options.delta)
     name, package = (None, None) if named is None else (named.name, named.package)
-    how = {"one_by_one": options.one_by_one, "exceptions": options.exceptions, "name": name}
-    return OutputSource(mechanism, options.time_limit, **how), pairs, package
+    source = OutputSource(
+        mechanism,
+        options.time_limit,
+        one_by_one=options.one_by_one,
+        exceptions=options.exceptions,
+        name=name,
+    )
+    return source, pairs, package
 
 
 def _plan_sizes(source: OutputSource, pairs: Sequence[Pair], total: int) -> Sizes:

@@ -407,8 +407,11 @@ class Encoder:
         """Return the parts of an output as a flat list; None, an abort, has no parts."""
         if output is None:
             return []
-        plain = isinstance(output, list | tuple) and {*map(type, output)} <= _PLAIN_TYPES
-        if plain and not self._split_integers:
+        if (
+            not self._split_integers
+            and isinstance(output, list | tuple)
+            and {*map(type, output)} <= _PLAIN_TYPES
+        ):
             return list(map(_float, output))
         return list(self._parts_of(output))
 
@@ -483,9 +486,10 @@ def _form_of(output: object) -> Hashable:
         form = "array", output.dtype.kind, output.shape
     elif isinstance(output, Decimal):
         form = "Decimal", output.as_tuple().exponent
+    elif isinstance(output, bool | np.bool_):
+        form = "bool"
     elif isinstance(output, numbers.Real):
-        whole = "int" if isinstance(output, numbers.Integral) else "float"
-        form = "bool" if isinstance(output, bool | np.bool_) else whole
+        form = "int" if isinstance(output, numbers.Integral) else "float"
     return form
 
 
