@@ -23,7 +23,7 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.calls import Pace, call_in_time
+from dpnoise.auditing.calls import TIMED_CALLS, Pace, call_in_time
 from dpnoise.auditing.targets import target
 from dpnoise.auditing.targets.mechanisms import Data, Pair
 from dpnoise.auditing.targets.target import MECHANISM_SIGNATURE, TargetError
@@ -131,8 +131,9 @@ class OutputSource:
         return False
 
     def affordable_calls(self, data: object) -> int:
-        """Return how many calls the final count may make, after timing a call for one output."""
-        self.outputs(data, 1)
+        """Return how many calls the final count may make, after timing calls for one output."""
+        for _ in range(TIMED_CALLS):
+            self.outputs(data, 1)
         return self._pace.affordable_calls(TUNING.final_calls)
 
     def outputs(self, data: object, n: int) -> Outputs:
