@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ CALLS, CALL_SIZE, CONFIDENCE = 200, 100, 0.9
 EVENT = Event("y is above 1", lambda y: y > 1)
 rng = np.random.default_rng()
 
-Effects = Callable[[int], NDArray[np.float64]]
+Effects = Callable[[int], Any]
 # What all releases of a call add to Laplace noise of scale 1, at two data sets.
 EFFECTS: dict[str, tuple[Effects, Effects]] = {
     "independent": (np.ones, np.zeros),

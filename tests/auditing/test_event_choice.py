@@ -65,7 +65,7 @@ def test_calls_ask_for_as_many_bytes_of_rows_whatever_the_outputs_are(
         return np.zeros((n, 3), dtype=dtype)
 
     source = OutputSource(mechanism, 60.0, one_by_one=False)
-    source.prepare([0, 1])
+    source.prepare([(0, 1)])
     rows = source.rows(0, 5_000_000)
     assert rows.dtype.itemsize == size
     assert max(asked) == source.chunk == 2**24 // (4 * size)

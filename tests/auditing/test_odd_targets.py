@@ -254,7 +254,7 @@ def test_without_a_budget_a_slow_target_is_asked_for_what_comes_in_two_minutes(
 
     report = dpnoise.audit(slow, 1.0, neighbours=neighbours)
     assert report.broken
-    assert 6_000 < sum(asked) <= 12_000 + 3 * 64 + 3
+    assert 6_000 < sum(asked) <= 12_000 + 3 * 64 + 8
     assert "budget=" not in report.command
 
 
@@ -284,7 +284,8 @@ def test_a_target_that_takes_a_second_a_call_is_asked_for_all_at_once(clock: Clo
         return add_noise(value, n)
 
     assert dpnoise.audit(slow, 1.0, pairs=[(0, 1)], attacks=["threshold"], budget=200_000).broken
-    assert asked[-16:] == [6_250] * 16
+    assert sum(asked[-16:]) == 2 * 50_000
+    assert max(asked[-16:]) - min(asked[-16:]) <= 16  # Calls have multiples of 16 releases.
     assert len(asked) < 40
 
 

@@ -26,6 +26,10 @@ _Result = TypeVar("_Result")
 _LOG_ORDERS: Final = 30.0
 # Seconds that drawing the releases may take if the caller gives no budget.
 _DRAWING_SECONDS: Final = 120.0
+TIMED_CALLS: Final = 3  # Calls of one release that are timed: the shortest counts.
+# Seconds below which a call is short enough, so that the load of a machine does not decide how many
+# calls are made.
+_SHORT_CALL: Final = 0.005
 _TIMED_RELEASES: Final = 64  # Releases that are timed to predict the total time.
 _REASON: Final = "An audit counts releases that are independent of each other."
 
@@ -75,7 +79,9 @@ class Pace:
         few = min(self._calls, default=1)
         per_release = self.seconds_per_release() if len(self._calls) > 1 else 0.0
         overhead = self._calls.get(few, 0.0) - few * per_release
-        in_time = TUNING.calls_seconds / max(2 * overhead, 1e-9)
+        if overhead < _SHORT_CALL:
+            return most
+        in_time = TUNING.calls_seconds / (2 * overhead)
         return max(TUNING.least_calls, min(most, int(in_time)))
 
     def call_sizes(self, n: int, most: int | None = None) -> Iterator[int]:
@@ -139,7 +145,7 @@ def time_calls(ask: Callable[[int], object], most: int = _TIMED_RELEASES) -> Pac
     """
     pace = Pace(_DRAWING_SECONDS)
     ask(1)
-    for n in (1, 1, most):
+    for n in (*[1] * TIMED_CALLS, most):
         start = time.perf_counter()
         ask(n)
         pace.note(n, time.perf_counter() - start)

@@ -119,8 +119,8 @@ class AuditOptions:
         """Return the command that runs the audit again: in a shell if possible, else in Python."""
         names = (
             "epsilon", "mu", "rho", "delta", "curve", "sensitivity", "scale", "pairs", "attacks",
-            "size", "one_by_one", "exceptions", "boosting", "public", "budget", "confidence", "time_limit",
-            "seed",
+            "size", "one_by_one", "exceptions", "boosting", "public", "budget", "confidence",
+            "time_limit", "seed",
         )  # fmt: skip
         values = {key: getattr(self, key) for key in names}
         attacks = [] if self.attacks is None else _check_attacks(self.attacks)

@@ -23,7 +23,7 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.calls import Pace, call_in_time
+from dpnoise.auditing.calls import TIMED_CALLS, Pace, call_in_time
 from dpnoise.auditing.predicates import label
 from dpnoise.auditing.programs import Program
 from dpnoise.auditing.targets import target
@@ -136,8 +136,9 @@ class OutputSource:
         return False
 
     def affordable_calls(self, data: object) -> int:
-        """Return how many calls the final count may make, after timing a call for one output."""
-        self.outputs(data, 1)
+        """Return how many calls the final count may make, after timing calls for one output."""
+        for _ in range(TIMED_CALLS):
+            self.outputs(data, 1)
         return self._pace.affordable_calls(TUNING.final_calls)
 
     def outputs(self, data: object, n: int) -> Outputs:
@@ -301,7 +302,7 @@ class Encoder:
             self._code(form)
         self._widths = {self._width(outputs) for outputs in first}
         # Outputs in a frame have the names of its columns.
-        self._columns = list(getattr(first[0], "columns", ())) if first else []
+        self._frame_columns = list(getattr(first[0], "columns", ())) if first else []
         self._parts = min(max(self._widths, default=0), _MAX_PARTS)
         arrays = [self._as_array(outputs) for outputs in first]
         self._small = all(array is not None and array.dtype in _SMALL_TYPES for array in arrays)
@@ -318,8 +319,8 @@ class Encoder:
     @property
     def names(self) -> list[str]:
         """The names of the columns of a row in an event's words."""
-        if len(self._columns) == self._parts:
-            return ["its length", *(f"y[{name!r}]" for name in self._columns)]
+        if len(self._frame_columns) == self._parts:
+            return ["its length", *(f"y[{name!r}]" for name in self._frame_columns)]
         parts = ["y"] if self._parts == 1 else [f"y[{j}]" for j in range(self._parts)]
         return ["its length", *parts, *["its form"] * self._with_form]
 
@@ -442,8 +443,11 @@ class Encoder:
         """Return the parts of an output as a flat list; None, an abort, has no parts."""
         if output is None:
             return []
-        plain = isinstance(output, list | tuple) and {*map(type, output)} <= _PLAIN_TYPES
-        if plain and not self._split_integers:
+        if (
+            not self._split_integers
+            and isinstance(output, list | tuple)
+            and {*map(type, output)} <= _PLAIN_TYPES
+        ):
             return list(map(_float, output))
         return list(self._parts_of(output))
 
@@ -528,9 +532,10 @@ def _form_of(output: object) -> Hashable:
         form = "array", output.dtype.kind, output.shape
     elif isinstance(output, Decimal):
         form = "Decimal", output.as_tuple().exponent
+    elif isinstance(output, bool | np.bool_):
+        form = "bool"
     elif isinstance(output, numbers.Real):
-        whole = "int" if isinstance(output, numbers.Integral) else "float"
-        form = "bool" if isinstance(output, bool | np.bool_) else whole
+        form = "int" if isinstance(output, numbers.Integral) else "float"
     return form
 
 
