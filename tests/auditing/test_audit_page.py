@@ -129,6 +129,40 @@ def test_a_finding_shows_its_event_and_its_two_counts() -> None:
     assert "epsilon is at least 3.01 for each of 2 releases" in text
 
 
+def test_every_event_is_shown_as_python() -> None:
+    text = read(example_report.broken_report()).text
+    assert "event = lambda releases: finer_than(releases, -2, -54)" in text
+    learned = example_report.finding(predicate="number(y, 0) > 1.5")
+    report = replace(example_report.broken_report(), findings=[learned])
+    assert "event = lambda y: number(y, 0) > 1.5" in read(report).text
+
+
+def test_the_curve_stands_next_to_the_claim() -> None:
+    reader = read(example_report.broken_report())
+    lines = [attributes["class"] for tag, attributes in reader.tags if tag == "path"]
+    assert lines == ["line claimed", "line certified"]
+    assert "Mu" in reader.text
+    of_rho = replace(example_report.broken_report(), kind="rho")
+    assert [tag for tag, _ in read(of_rho).tags].count("path") == 1, "rho has no curve"
+
+
+@pytest.mark.parametrize(
+    ("attack", "event", "advice"),
+    [
+        ("precision", "y is fine", "the noise was added in floating point"),
+        ("threshold", "y > 3", "the noise is too small for its claim"),
+        ("likelihood", "y is 'cork'", "Look for what it releases without noise"),
+        ("likelihood", "the first bit of y", "the noise was added in floating point"),
+    ],
+)
+def test_the_advice_fits_the_finding(attack: str, event: str, advice: str) -> None:
+    finding = example_report.finding(attack=attack, event=event)
+    text = read(replace(example_report.broken_report(), findings=[finding])).text
+    every = ("floating point: rel", "too small for its claim", "without noise: a group")
+    assert advice in text
+    assert sum(words in text for words in every) <= 1
+
+
 def test_every_finding_is_shown_once() -> None:
     report = example_report.broken_report()
     reader = read(report)

@@ -15,7 +15,7 @@ from dpnoise.auditing.attacks import ATTACKS
 from dpnoise.auditing.attacks.base import EventCount, event_flags
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
 from dpnoise.auditing.learned.events import propose_events
-from dpnoise.auditing.learned.sources import write_event
+from dpnoise.auditing.learned.exports import write_event
 from dpnoise.auditing.outputs import Encoder, list_parts
 from dpnoise.auditing.predicates import evaluate_predicate
 from dpnoise.auditing.report import Report
@@ -61,8 +61,8 @@ def test_every_learned_event_is_true_of_the_same_outputs_as_its_text(kind: str) 
     """Texts come from events of every view, and from sums of views."""
     outputs = [KINDS[kind](bit, 3_000) for bit in (0, 1)]
     encoder = Encoder("mechanism", [outputs[0][:64], outputs[1][:64]])
-    rows = [encoder.rows(y, 3_000) for y in outputs]
-    events = propose_events(*rows, encoder.names, ESTIMATOR, text=encoder.text)
+    rows0, rows1 = (encoder.rows(y, 3_000) for y in outputs)
+    events = propose_events(rows0, rows1, encoder.names, ESTIMATOR, text=encoder.text)
     encoder.close()
     fresh = KINDS[kind](1, 150)
     fresh_rows, parts = encoder.rows(fresh, 150), list_parts(fresh)
@@ -127,7 +127,7 @@ def test_a_report_from_a_file_counts_its_events_again_in_the_outputs_that_were_c
     drawn: dict[int, list[Any]] = {0: [], 1: []}
 
     def mechanism(bit: int, n: int) -> list[Any]:
-        outputs = answer_in_tuples(bit, n)
+        outputs: list[Any] = answer_in_tuples(bit, n)
         drawn[bit] += outputs
         return outputs
 

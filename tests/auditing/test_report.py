@@ -17,6 +17,7 @@ from dpnoise.auditing import additive_noise
 from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.outputs import Encoder
 from dpnoise.auditing.report import Report
+from dpnoise.auditing.targets import target
 from dpnoise.core.errors import ArgumentError
 
 rng = np.random.default_rng()
@@ -33,7 +34,8 @@ def flip(bit: int, n: int) -> Any:
 
 
 def audit_flip(mechanism: Any = flip, **options: Any) -> Report:
-    return dpnoise.audit(mechanism, 1.0, **({"neighbours": [(0, 1)], "budget": 4_000} | options))
+    quick: dict[str, Any] = {"neighbours": [(0, 1)], "budget": 4_000}
+    return dpnoise.audit(mechanism, 1.0, **(quick | options))
 
 
 # How to repeat it --------------------------------------------------------------------------------
@@ -159,8 +161,8 @@ def test_an_audit_from_a_source_tree_names_the_version(monkeypatch: pytest.Monke
     def fail(_name: str) -> str:
         raise importlib.metadata.PackageNotFoundError
 
-    monkeypatch.setattr(importlib.metadata, "version", fail)
-    assert audit_flip().versions["dpnoise"] == dpnoise.__version__
+    monkeypatch.setattr(target, "version", fail)
+    assert audit_flip().versions["dpnoise"] == "a source tree"
 
 
 # The command line --------------------------------------------------------------------------------

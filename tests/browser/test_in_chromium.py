@@ -75,11 +75,11 @@ OVERFLOWS = """
 })()
 """
 
-# The sizes of every separate picture and of its bars; rectangles with the same start are one bar.
+# The sizes of every separate picture, its bars and curves; rectangles with the same start are one.
 SIZES = """
 [...document.querySelectorAll('svg:not([aria-hidden])')].map(svg => {
   const frame = svg.getBoundingClientRect(), bars = new Map();
-  for (const rect of svg.querySelectorAll('rect:not(.track)')) {
+  for (const rect of svg.querySelectorAll('rect:not(.track), path')) {
     const box = rect.getBoundingClientRect(), start = `${box.left} ${box.top}`;
     bars.set(start, [Math.max(box.width, bars.get(start)?.[0] ?? 0), box.height]);
   }
@@ -265,10 +265,9 @@ def test_a_screen_reader_finds_headings_in_order_and_named_pictures(
     images = [name for role, name in roles if role in {"image", "img", "SvgRoot"}]
     separate_pictures = "document.querySelectorAll('svg:not([aria-hidden])').length"
     assert len(images) == browser.evaluate(separate_pictures)
-    # The other pictures are bars next to their numbers.
-    rows_with_bars = (
-        "[...document.querySelectorAll('svg[aria-hidden]')].map(svg => svg.closest('tr'))"
-    )
+    # The other pictures are bars next to their numbers, or parts of a picture.
+    bars = "[...document.querySelectorAll('svg[aria-hidden]:not(svg svg)')]"
+    rows_with_bars = f"{bars}.map(svg => svg.closest('tr'))"
     assert browser.evaluate(
         f"{rows_with_bars}.every(row => row.querySelector('.value').textContent)"
     )

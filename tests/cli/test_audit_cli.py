@@ -16,7 +16,8 @@ from dpnoise.auditing import additive_noise, targets
 from dpnoise.auditing.processes import Observation
 from dpnoise.auditing.report import FORMAT, Report, read_list
 from dpnoise.auditing.targets import adapters
-from dpnoise.auditing.wording import bound_text, curve_words
+from dpnoise.auditing.tradeoff import curve_words
+from dpnoise.auditing.wording import bound_text
 
 QUICK = ["--attack", "precision", "--budget", "24000"]
 NUMPY = """

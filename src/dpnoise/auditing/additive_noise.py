@@ -31,7 +31,7 @@ from dpnoise.auditing.calls import Pace, draw_fresh, time_calls, with_time_limit
 from dpnoise.auditing.counting import FALSE_ALARM_RATE, LEARNED, Candidate, CountSizes
 from dpnoise.auditing.learned.events import propose_events
 from dpnoise.auditing.learned.expected_bounds import best_proposals
-from dpnoise.auditing.learned.sources import write_event
+from dpnoise.auditing.learned.exports import write_event
 from dpnoise.auditing.neighbours import SEARCH_RELEASES, pairs_of_values, search_pairs
 from dpnoise.auditing.options import AuditOptions, Progress, Watch
 from dpnoise.auditing.processes import run_side_channel_checks

@@ -29,7 +29,7 @@ from dpnoise.auditing.learned.events import (
     tune_thresholds,
 )
 from dpnoise.auditing.learned.expected_bounds import Proposal, Score
-from dpnoise.auditing.learned.sources import agrees, write_event
+from dpnoise.auditing.learned.exports import agrees, write_event
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.options import AuditOptions, Progress, Watch
 from dpnoise.auditing.outputs import Outputs, OutputSource, describe_data

@@ -11,18 +11,16 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-import dpnoise
 from dpnoise.auditing import page, wording
 from dpnoise.auditing.attacks.base import EventCount
 from dpnoise.auditing.outputs import list_parts
 from dpnoise.auditing.predicates import evaluate_predicate, reads_releases
 from dpnoise.auditing.processes import Observation
-from dpnoise.auditing.tradeoff import TradeoffCurve, TradeoffPoint
+from dpnoise.auditing.targets.target import installed_version
+from dpnoise.auditing.tradeoff import CURVE_DELTAS, TradeoffCurve, TradeoffPoint, curve_words
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.auditing.wording import (
-    CURVE_DELTAS,
     bound_text,
-    curve_words,
     format_value,
     predicate_text,
     used_as_if,
@@ -346,7 +344,7 @@ def collect_versions(package: str | None = None, package_version: str = "") -> d
     """Return the versions of Python, dpnoise, NumPy and the audited package, and the machine."""
     return {
         "python": platform.python_version(),
-        "dpnoise": dpnoise.__version__,
+        "dpnoise": installed_version("dpnoise") or "a source tree",
         "numpy": np.__version__,
         "machine": machine.describe_machine(),
         **({package: package_version} if package and package_version else {}),

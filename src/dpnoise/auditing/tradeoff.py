@@ -24,9 +24,12 @@ from scipy import special
 
 from dpnoise.auditing.attacks.certified_bounds import EPSILON, MU, lower_limit, upper_limit
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.auditing.wording import bound_text
 from dpnoise.core.arrays import Floats
 
 Corners = list[tuple[float, float]]
+
+CURVE_DELTAS: Final = (0.0, 1e-6, 0.01, 0.1)  # The deltas at which a report states epsilon.
 
 _ORDERS: Final = 1 + np.geomspace(*TUNING.renyi_orders)
 # The range of the cuts' probabilities in log odds, and their number: more cuts share the error.
@@ -116,6 +119,20 @@ def claim_curve(kind: str, value: float, delta: float = 0.0) -> Corners:
     alphas = special.expit(np.linspace(*_DRAWN_LOG_ODDS))
     betas = special.ndtr(-special.ndtri(alphas) - value)
     return [(0.0, 1.0), *zip(alphas.tolist(), betas.tolist(), strict=True), (1.0, 0.0)]
+
+
+def curve_words(curve: TradeoffCurve) -> str:
+    """Format what a certified curve says, or return an empty text if it says nothing.
+
+    >>> print(curve_words(TradeoffCurve((TradeoffPoint("a", "b", 0.5, 0.1),))))
+    epsilon is at least 1.6 at delta 0, 1.6 at 1e-06, 1.58 at 0.01, 1.38 at 0.1; mu 1.28; rho 0.532
+    """
+    bounds = [f"{bound_text(curve.epsilon(delta))} at {delta:g}" for delta in CURVE_DELTAS]
+    if not curve.mu:
+        return ""
+    epsilons = ", ".join(bounds).replace(" at 0", " at delta 0", 1)
+    rest = f"mu {bound_text(curve.mu)}; rho {bound_text(curve.rho)}"
+    return f"epsilon is at least {epsilons}; {rest}"
 
 
 class ScoreTally:

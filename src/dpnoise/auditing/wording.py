@@ -2,12 +2,8 @@
 
 import math
 from decimal import ROUND_FLOOR, Context
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from dpnoise.auditing.tradeoff import TradeoffCurve
-
-CURVE_DELTAS: Final = (0.0, 1e-6, 0.01, 0.1)  # The deltas at which a report states epsilon.
 _LONGEST_PREDICATE: Final = 400  # Characters of a predicate that a terminal shows in full.
 _SHORTENED_PREDICATE: Final = 200  # The characters that it shows of a longer one.
 
@@ -48,21 +44,6 @@ def used_as_if(kind: str, claimed: float, delta: float) -> str:
     ('used as if epsilon were 1', 'used as if epsilon were 0.5, delta 1e-06')
     """
     return f"used as if {kind} were {claimed:g}" + (f", delta {delta:g}" if delta else "")
-
-
-def curve_words(curve: "TradeoffCurve") -> str:
-    """Format what a certified curve says, or return an empty text if it says nothing.
-
-    >>> from dpnoise.auditing.tradeoff import TradeoffCurve, TradeoffPoint
-    >>> print(curve_words(TradeoffCurve((TradeoffPoint("a", "b", 0.5, 0.1),))))
-    epsilon is at least 1.6 at delta 0, 1.6 at 1e-06, 1.58 at 0.01, 1.38 at 0.1; mu 1.28; rho 0.532
-    """
-    bounds = [f"{bound_text(curve.epsilon(delta))} at {delta:g}" for delta in CURVE_DELTAS]
-    if not curve.mu:
-        return ""
-    epsilons = ", ".join(bounds).replace(" at 0", " at delta 0", 1)
-    rest = f"mu {bound_text(curve.mu)}; rho {bound_text(curve.rho)}"
-    return f"epsilon is at least {epsilons}; {rest}"
 
 
 def predicate_text(predicate: str) -> str:

@@ -17,7 +17,6 @@ import dpnoise
 from dpnoise.auditing import targets
 from dpnoise.auditing.wording import (
     bound_text,
-    curve_words,
     format_value,
     predicate_text,
     used_as_if,
@@ -324,6 +323,8 @@ def _show_live(name: str, claimed: float, console: "Console") -> Iterator[tuple[
 
 
 def _show(report: "Report", console: "Console") -> None:
+    from dpnoise.auditing.tradeoff import curve_words
+
     used = used_as_if(report.kind, report.claimed, report.delta)
     target = escape_text(f"{report.target} {report.version}".rstrip())
     console.print(terminal.prose(f"{target}, {used}"))

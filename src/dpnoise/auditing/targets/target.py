@@ -189,14 +189,14 @@ def function_of(
         if not target or not all(isinstance(word, str) for word in target):
             errors.reject("target", target, "be a command: a list of strings, the program first")
         return shlex.join(target), partial(from_command, list(target))
-    function: Callable[..., Data]
     if isinstance(target, str):
         name, function = target, import_function(target)
     else:
         function = check_target(target, signature)
         name = str(getattr(target, "__qualname__", type(target).__name__))
     if one_by_one and _takes(function, 1) and not _takes(function, 2):
-        return name, lambda data, n: [function(data) for _ in range(n)]
+        single: Callable[..., Data] = function
+        return name, lambda data, n: [single(data) for _ in range(n)]
     _check_parameters(name, function, signature)
     return name, function
 
