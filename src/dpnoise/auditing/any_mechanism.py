@@ -543,7 +543,8 @@ def _learn_scores(
 
     def learn(i: int) -> list[tuple[Score, Pair]]:
         events = propose_events(
-            *seen[2 * i : 2 * i + 2],
+            seen[2 * i],
+            seen[2 * i + 1],
             names,
             estimator,
             text=text,

@@ -53,9 +53,9 @@ def propose_events(
         fit, select = fit.first(TUNING.quick_outputs), select.first(TUNING.quick_outputs)
         combine = select
     sample = [rows[: min(n // 2, TUNING.view_outputs)] for rows in (rows0, rows1)]
-    ranked = wide.rank_columns(*sample) if len(names) > TUNING.parts_viewed else None
+    ranked = wide.rank_columns(sample[0], sample[1]) if len(names) > TUNING.parts_viewed else None
     all_views = views.views_of(np.concatenate(sample), names, text, ranked)
-    all_views += wide.parity_views(*sample, names)
+    all_views += wide.parity_views(sample[0], sample[1], names)
     all_views += views.views_given(np.concatenate(sample), names, public)
     events: list[Proposal] = []
     scores = _learn_scores(all_views, fit, combine, quick=quick)
@@ -215,7 +215,7 @@ def _discriminants(
     columns: list[int], fit: _PairedRows, combine: _PairedRows, *, quick: bool
 ) -> Iterator[Score]:
     """Learn linear discriminants of the columns; their ratios are learned on other releases."""
-    if len(columns) < 2:
+    if len(columns) < 2 or (quick and len(columns) <= TUNING.parts_summed):
         return
     most = min(TUNING.summing_outputs, TUNING.discriminant_work // len(columns) ** 2)
     fit, combine = fit.first(TUNING.view_ranking_outputs if quick else most), combine.first(most)

@@ -43,7 +43,8 @@ def find_rare_leaks(
             found.append((_WHOLE_OUTPUT, step))
     if not found:
         return None
-    return Score(*zip(*found, strict=True), (1.0,) * len(found))
+    leaky, step_functions = zip(*found, strict=True)
+    return Score(leaky, step_functions, (1.0,) * len(found))
 
 
 def _leaks_of(x0: Rows, x1: Rows, text: Text | None, least_in_tail: int) -> Steps | None:
@@ -83,7 +84,8 @@ def _tails_of_one_side(
     if not all(map(len, known)):
         return []
     for sign in (1, -1):
-        for x, other, side in ((*known, 1), (*known[::-1], -1)):
+        for side in (1, -1):
+            x, other = known[::side]
             last = (sign * other).max()
             beyond = sign * x[sign * x > last]
             if len(beyond) >= least and text(float(sign * beyond[0])) is None:

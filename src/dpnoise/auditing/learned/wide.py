@@ -36,7 +36,7 @@ def rank_columns(sample0: Rows, sample1: Rows) -> list[int]:
         counts = (count_by_cell(edges, find_cells(edges, x), ones, ones)[0] for x in (x0, x1))
         c0, c1 = counts
         statistics.append(float(((c0 - c1) ** 2 / np.maximum(c0 + c1, 1)).sum()) / len(edges))
-    return np.argsort(-np.array(statistics), kind="stable").tolist()
+    return [int(j) for j in np.argsort(-np.array(statistics), kind="stable")]
 
 
 def discriminant_views(
@@ -47,7 +47,7 @@ def discriminant_views(
     Each list has those of one kind of features; `quick` has the first kind only. They differ in the
     ridge: a small one shows sums without noise, and a large one needs fewer releases.
     """
-    medians, spreads = median_and_spread(rows[: TUNING.view_outputs, columns])
+    medians, spreads = median_and_spread(rows[: TUNING.view_outputs, columns].astype(np.float64))
     for words, (transform, factor) in list(_KINDS.items())[: 1 if quick else None]:
         if factor * len(columns) <= TUNING.most_discriminant_features:
             features = _Features(columns, medians, spreads, transform)
@@ -145,7 +145,7 @@ def _projection(features: _Features, weights: Floats) -> Take:
 
 
 def _column_of(project: Take, k: int) -> Take:
-    return lambda block: block.of(project)[k]
+    return lambda block: np.asarray(block.of(project)[k])
 
 
 def parity_views(sample0: Rows, sample1: Rows, names: Sequence[str]) -> list[View]:
@@ -179,6 +179,6 @@ def parity_views(sample0: Rows, sample1: Rows, names: Sequence[str]) -> list[Vie
 def _parity_view(columns: list[int], high: Floats, names: Sequence[str]) -> View:
     def take(block: Block) -> Floats:
         flags = [block.rows[:, j] == most for j, most in zip(columns, high, strict=True)]
-        return np.logical_xor.reduce(flags).astype(np.float64)
+        return np.asarray(np.logical_xor.reduce(flags), dtype=np.float64)
 
     return View(f"the parity of {' and '.join(names[j] for j in columns)}", CODES, take)
