@@ -617,7 +617,10 @@ assert dpnoise.audit(lambda data, n: [data] * n, 1.0, neighbours=[(0, 1)], budge
         (lambda bit: "yes" if bit else "no", {"y is 'yes'", "y is 'no'"}),
         (lambda bit: 0 if bit else "hidden", {"y is at most 0", "y is 'hidden'"}),
         (lambda bit: (bit, "answer"), {"y[0] is above 0", "y[0] is at most 0"}),
-        (lambda bit: 7 if bit else math.nan, {"y is not missing", "y is missing"}),
+        (
+            lambda bit: 7 if bit else math.nan,
+            {"y is not missing", "y is missing", "its form is 'int'", "its form is 'float'"},
+        ),
         (Answer, {"y is <Answer.YES: True>", "y is <Answer.NO: False>"}),
     ],
 )
