@@ -22,7 +22,7 @@ _UNUSED_BITS: Final = np.uint64(_WORD_BITS - _FLOAT_BITS)
 
 
 class SecureRandom(SystemRandom):
-    """A `random.SystemRandom` that is several times faster.
+    """A `random.SystemRandom` whose `random` is about four times faster.
 
     Has every method of `random.Random`. As with `SystemRandom`, `seed` does nothing, and reading,
     setting, copying or pickling the state raises NotImplementedError. `gauss` keeps no second
