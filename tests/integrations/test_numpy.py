@@ -351,6 +351,7 @@ def test_children_of_a_fork_draw_different_words(fork: Callable[[], int]) -> Non
     bits.random_raw(5)
     assert buffer_of(bits)[integration._LEFT] == WORDS - 5
     drawn = [output_of_child(lambda: words_of(bits), fork) for _ in range(2)]
+    assert buffer_of(bits)[integration._LEFT] == WORDS - 5  # Children take no words of it.
     # A child that forks before it draws.
     drawn.append(output_of_child(lambda: output_of_child(lambda: words_of(bits), fork), fork))
     drawn.append(words_of(bits))

@@ -22,7 +22,7 @@ _UNUSED_BITS: Final = np.uint64(_WORD_BITS - _FLOAT_BITS)
 
 
 class SecureRandom(SystemRandom):
-    """A `random.SystemRandom` that is several times faster.
+    """A `random.SystemRandom` whose `random` is about four times faster.
 
     Has every method of `random.Random`. As with `SystemRandom`, `seed` does nothing, and reading,
     setting, copying or pickling the state raises NotImplementedError. `gauss` keeps no second
@@ -48,7 +48,7 @@ class SecureRandom(SystemRandom):
         """Return a multiple of 2^-53 from 0 to below 1."""
         while True:
             floats, mark = self._floats
-            if mark[0]:
+            if mark:
                 try:
                     return floats.pop()
                 except IndexError:  # Used up, perhaps by another thread at this moment.
@@ -63,7 +63,7 @@ class SecureRandom(SystemRandom):
             return super().getrandbits(k)
         while True:
             words, mark = self._words
-            if mark[0]:
+            if mark:
                 try:
                     return words.pop() >> (_WORD_BITS - k)
                 except IndexError:
