@@ -21,7 +21,7 @@ help:
 	@echo "make test-internals  the tests that read what LLVM, CPython and Triton make of our code, and those that take seconds each; CI runs them; needs Python, make; takes a minute"
 	@echo "make test-core     the tests of noise, release and statistics that need no POSIX; needs Python, make; takes a minute"
 	@echo "make test-oldest   the core of the tests with the oldest dependencies allowed, in .venv-oldest; needs Python, make; takes 2 minutes"
-	@echo "make test-integrations  generators for NumPy and the standard library, and the fixture for pytest; needs Python, make; takes a minute"
+	@echo "make test-integrations  generators for NumPy and the standard library, diffprivlib with its own tests, which it downloads, and the fixture for pytest; needs Python, make; takes 3 minutes"
 	@echo "make test-engines  plans on a Spark of several workers and on Dask, which it installs, and on PostgreSQL; needs Java 17, and PostgreSQL's server, else its tests are skipped; takes 4 minutes"
 	@echo "make test-peers    the attacks on PyTorch, JAX, PyDP and others, which it installs first; needs 3 GB of disk for the .venv; takes 3 minutes"
 	@echo "make test-opendp   one task in OpenDP, diffprivlib and dpnoise, in .venv-opendp; needs Python, make; takes half a minute"
@@ -86,8 +86,8 @@ test-oldest:
 	.venv-oldest/bin/python -m pytest $(ALL_CORES) $(CORE)
 
 # NumPy's and CPython's own tests run on our generators.
-test-integrations: setup $(VENV)/installed-learning
-	$(BIN)/python -m pytest $(ALL_CORES) tests/integrations src/dpnoise/integrations/numpy.py src/dpnoise/integrations/stdlib.py
+test-integrations: setup $(VENV)/installed-learning $(VENV)/installed-diffprivlib
+	$(BIN)/python -m pytest $(ALL_CORES) tests/integrations $(patsubst %,src/dpnoise/integrations/%.py,numpy stdlib diffprivlib)
 
 test-browser: setup $(VENV)/installed-docs
 	$(BIN)/python -m pytest tests/browser
@@ -101,7 +101,7 @@ test-peers: setup $(VENV)/installed-peers
 	$(BIN)/python -m pytest $(ALL_CORES) tests/peers tests/auditing/test_learned.py tests/auditing/test_audit_seed.py
 
 test-torch: setup $(VENV)/installed-opacus
-	$(BIN)/python -m pytest $(ALL_CORES) tests/tensors src/dpnoise/integrations
+	$(BIN)/python -m pytest $(ALL_CORES) tests/tensors src/dpnoise/integrations --ignore-glob='*/integrations/diffprivlib*.py'
 
 test-opendp:
 	$(MAKE) --no-print-directory VENV=.venv-opendp setup .venv-opendp/installed-opendp

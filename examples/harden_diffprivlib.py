@@ -1,6 +1,6 @@
 """Audit diffprivlib's Laplace mechanism before and after `harden()`.
 
-    pip install "dpnoise[diffprivlib]"
+    pip install ".[diffprivlib]"          # In a checkout of dpnoise.
     python examples/harden_diffprivlib.py
 
 The command line audits the same functions, from this folder:
