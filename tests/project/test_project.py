@@ -5,6 +5,7 @@ import doctest
 import math
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -15,9 +16,11 @@ from typing import Any
 import pytest
 import write_help
 from hypothesis import settings
+from support.alarms import LONG
 from support.package_source import nodes_by_module
 
 import dpnoise
+from dpnoise import cli
 from dpnoise.auditing.attacks import ATTACKS
 from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
 from dpnoise.core.kernel_table import load_kernels
@@ -259,23 +262,33 @@ def masked_output(text: str) -> str:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if "```console" in page.read_text()], ids=page_name
 )
-def test_commands_in_the_pages_print_what_they_show(page: Path, tmp_path: Path) -> None:
+def test_commands_in_the_pages_print_what_they_show(
+    page: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     """Numbers may differ. A line of three dots stands for the rest of an output.
 
     A block of Python without a prompt, or of TOML, is the file that the line before it names.
+    `make test-long` runs the commands in a shell.
     """
     text = page.read_text()
     for name, source in re.findall(NAMED_FILE, text, re.MULTILINE | re.DOTALL):
         (tmp_path / name).write_text(source)
-    folder = Path(sys.executable).parent
-    env = {**os.environ, "COLUMNS": "80", "PATH": f"{folder}:{os.environ['PATH']}"}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     for command, shown in shell_examples(text):
-        run = subprocess.run(
-            ["/bin/sh", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True,
-            check=False,
-        )  # fmt: skip
-        assert not run.stderr, run.stderr
-        want, got = masked_output(shown), masked_output(run.stdout)
+        program, *arguments = shlex.split(command.replace("\\\n", " "))
+        assert program == "dpnoise"
+        if LONG:
+            subprocess.run(["/bin/sh", "-c", command], check=False)
+        else:
+            cli.main(arguments)
+        printed = capfd.readouterr()
+        assert not printed.err, printed.err
+        want, got = masked_output(shown), masked_output(printed.out)
         want, dots, rest = want.partition("...")
         assert not rest, "the rest of an output is left out, not a part in the middle"
         assert got.startswith(want) if dots else got == want, command
@@ -451,11 +464,13 @@ def test_no_test_has_a_limit_in_time() -> None:
     assert settings().deadline is None
 
 
-def test_the_page_of_the_command_line_has_the_help_of_every_command() -> None:
+def test_the_page_of_the_command_line_has_the_help_of_every_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     page = write_help.PAGE.read_text()
     assert write_help.help_texts() in page, "run `make pictures`"
-    listed = subprocess.run(
-        [sys.executable, "-m", "dpnoise.cli", "--help"], capture_output=True, check=True, text=True
-    ).stdout
-    commands = re.findall(r"^    (\w+) ", listed, re.MULTILINE)
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    commands = re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE)
     assert {command.split()[0] for command in write_help.COMMANDS} == set(commands)
