@@ -28,7 +28,7 @@ help:
 	@echo "make test-opendp   one task in OpenDP, diffprivlib and dpnoise, in .venv-opendp; needs Python, make; takes half a minute"
 	@echo "make test-torch    tensors and device kernels; needs a CUDA device or Triton's interpreter, and PyTorch, which it installs; takes 2 minutes"
 	@echo "make test-browser  the pages and the site in a headless Chromium; needs Chromium; takes a minute"
-	@echo "make proof         the error bounds of exact release, proved by Gappa; writes docs/exact-release.md's table; needs Gappa; takes 2 minutes"
+	@echo "make proof         the error bounds of exact release, proved by Gappa; writes docs/exact-release-proof.md's table; needs Gappa; takes 2 minutes"
 	@echo "make proof-rocq    some of these proofs checked by Rocq; needs coq, libcoq-gappa; takes ten minutes"
 	@echo "make mutants       plants errors, one at a time, in the lines that decide sensitivities, bounds and scales, and lists those that no test finds; needs Python, make; takes 45 minutes"
 	@echo "make bench         speed and memory, side by side with the peers; writes the README's table; needs a quiet machine; takes 6 minutes"

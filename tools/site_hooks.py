@@ -52,7 +52,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
-    """Redirect links that leave docs/ to those pages."""
+    """Redirect links that leave docs/ to those pages, and rank API entries below guides."""
+    if page.file.src_uri.startswith("api/"):
+        page.meta.setdefault("search", {"boost": 0.2})
 
     def redirect(link: re.Match[str]) -> str:
         path = path_outside_docs(link[1], page.file.src_uri)

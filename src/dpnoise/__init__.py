@@ -1,4 +1,4 @@
-"""Noise for differential privacy that cannot be taken back out."""
+"""Differential privacy whose guarantee holds for the code that runs."""
 
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
@@ -34,7 +34,7 @@ if _TYPE_CHECKING:
     from dpnoise.release.discrete import DiscreteLaplaceMechanism
     from dpnoise.release.selection import ExponentialMechanism, NoisyMax
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ArgumentError",

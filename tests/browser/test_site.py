@@ -46,7 +46,7 @@ document.fonts.ready.then(() => [...document.querySelectorAll('math')].map(math 
 }))
 """
 
-# The first result of a search.
+# The first result of a search for QUERY.
 FIRST_RESULT = """
 new Promise(resolve => {
   const found = () => {
@@ -57,7 +57,7 @@ new Promise(resolve => {
   document.querySelector('[data-md-toggle=search]').click();
   const query = document.querySelector('[data-md-component=search-query]');
   query.focus();
-  query.value = 'Theorem 5.1';
+  query.value = 'QUERY';
   query.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true}));
 })
 """
@@ -139,14 +139,22 @@ def test_a_page_follows_the_scheme_of_the_reader(
     assert (red + green + blue > 3 * 200) == (scheme == "light")
 
 
-def test_search_finds_in_a_folder(browser: Chromium, site: Path) -> None:
+def first_result(browser: Chromium, site: Path, query: str) -> str:
+    """Return the page that a search on the home page lists first."""
     browser.open(site / "index.html", DESKTOP)
-    url = await_promise(browser, FIRST_RESULT)
+    url = await_promise(browser, FIRST_RESULT.replace("QUERY", query))
     assert isinstance(url, str)
     assert url.startswith(site.as_uri())
-    assert (
-        site / url.removeprefix(f"{site.as_uri()}/").partition("?")[0].partition("#")[0]
-    ).exists()
+    return url.removeprefix(f"{site.as_uri()}/").partition("?")[0].partition("#")[0]
+
+
+def test_search_finds_in_a_folder(browser: Chromium, site: Path) -> None:
+    assert (site / first_result(browser, site, "Theorem 5.1")).exists()
+
+
+@pytest.mark.parametrize("query", ["sensitivity", "epsilon", "budget"])
+def test_search_lists_a_guide_before_the_api(browser: Chromium, site: Path, query: str) -> None:
+    assert not first_result(browser, site, query).startswith("api/")
 
 
 def test_the_first_screen_shows_picture_code_scoreboard_and_three_doors(

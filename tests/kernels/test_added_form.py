@@ -1,4 +1,4 @@
-"""The worked example of docs/exact-release.md: a Cauchy form and its error bound."""
+"""The worked example of docs/adding-a-form.md: a Cauchy form and its error bound."""
 
 import re
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from dpnoise.kernels.elementary import (
     with_sign_of,
 )
 
-PAGE = Path(__file__).parents[2] / "docs" / "exact-release.md"
+PAGE = Path(__file__).parents[2] / "docs" / "adding-a-form.md"
 
 
 def cauchy_1_formula(u: Sequence[reference.Digits]) -> arb:

@@ -66,7 +66,7 @@ def test_every_half_equals_the_reference(scale: float) -> None:
 def test_number_i_of_n_is_made_of_the_words_i_and_n_plus_i(
     scale: float, shape: tuple[int, ...]
 ) -> None:
-    """The layout of docs/exact-release.md, computed from the key without any code of dpnoise."""
+    """The layout of docs/exact-release-proof.md, computed from the key without any code of dpnoise."""
     secret, n = os.urandom(32), math.prod(shape)
     values = np.arange(n).reshape(shape)
     released = DiscreteLaplaceMechanism(epsilon=1 / scale, sensitivity=1.0).release(
@@ -155,7 +155,7 @@ def clamped_law(a: Fraction, most: int) -> dict[int, Fraction]:
 
 
 def total_variation_bound(scale: float, largest_half: int) -> arb:
-    """Return 2 exp(-largest_half/scale), the bound of docs/exact-release.md, as a ball."""
+    """Return 2 exp(-largest_half/scale), the bound of docs/exact-release-proof.md, as a ball."""
     exponent: arb = -arb(largest_half) / arb(scale)
     return 2 * exponent.exp()
 

@@ -1,4 +1,4 @@
-"""The probability that a stage leaves a number open: the sums of docs/exact-release.md, and counts.
+"""The probability that a stage leaves a number open: the sums of docs/exact-release-proof.md, and counts.
 
 The sums are evaluated in ball arithmetic with the constants of the kernels, for balls of
 r = scale/grid that cover whole octaves. The counts draw real noise on grids so fine that open

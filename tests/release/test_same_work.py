@@ -55,7 +55,7 @@ FLOATS = [
     *(0.0, -0.0, 1.0, 0.1, -0.1, 2.0**-21, -3 * 2.0**-21, 4.0, -4.0, 12.0, 2.0**19, 1e9, -1e9),
     *(5e-324, -5e-324, 2.3e-308, 2.0**33, 2.0**60, 1e300, -1e300, sys.float_info.max),
 ]
-# Integers of up to 63 bits take one path; docs/exact-release.md describes larger ones.
+# Integers of up to 63 bits take one path; docs/exact-release-proof.md describes larger ones.
 INTEGERS = [
     0,
     1,

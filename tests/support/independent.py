@@ -1,4 +1,4 @@
-"""A second implementation of exact release, from docs/design.md and docs/exact-release.md.
+"""A second implementation of exact release, from docs/design.md and docs/exact-release-proof.md.
 
 It imports nothing from dpnoise: ChaCha20 is written in plain integers, AES works block by block,
 uniforms have 192 bits, and mpmath and fractions compute the rest. It raises an error if those bits

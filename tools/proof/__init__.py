@@ -1,1 +1,1 @@
-"""The machine-checked proof of exact release: `make proof`. See docs/exact-release.md."""
+"""The machine-checked proof of exact release: `make proof`. See docs/exact-release-proof.md."""

@@ -1,6 +1,6 @@
 """Prove every statement, or only the named ones: python -m proof [--table] [NAME ...].
 
-Status 1 means that a proof failed. --table writes the table of docs/exact-release.md.
+Status 1 means that a proof failed. --table writes the table of docs/exact-release-proof.md.
 --scripts FOLDER writes the scripts to a folder instead of running them.
 """
 
@@ -30,7 +30,7 @@ from proof import (
 )
 from proof.statement import GappaMissingError, Statement, Verdict, prove
 
-_PAGE = Path(__file__).parents[2] / "docs" / "exact-release.md"
+_PAGE = Path(__file__).parents[2] / "docs" / "exact-release-proof.md"
 _PARTS = (functions, device_division, forms, decision, subnormals)
 _KERNELS = (elementary, certified, first_stage, fixed, noise_128bit, second_stage_kernels)
 # Functions that prepare integers or handle decided cells. The tests compare them with the

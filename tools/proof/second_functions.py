@@ -14,7 +14,7 @@ from proof.enclosures import BITS, ball_hypothesis, bound_hypothesis, lower_end_
 from proof.fixed_point import FixedPoint, Number, skip_statement, statement_in_units
 from proof.statement import Case, Statement
 
-# Bounds that the statements about the forms, and docs/exact-release.md, use.
+# Bounds that the statements about the forms, and docs/exact-release-proof.md, use.
 RECIPROCAL_ERROR, SINE_ERROR, ROOT_ERROR = 4, 64, 8
 LOG_ERROR = 5  # In addition to 2e.
 ZEROS = 67  # The error has no bound from this many leading zeros of V on.

@@ -110,7 +110,7 @@ class Statement:
     name
         The kernel or subject, as `make proof` lists it.
     claim
-        The claim, as the table of docs/exact-release.md shows it.
+        The claim, as the table of docs/exact-release-proof.md shows it.
     make_cases
         Makes the scripts for Gappa. Together they are the proof.
     summarize

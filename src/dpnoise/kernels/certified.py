@@ -5,7 +5,7 @@ strings of bits. The words hold the first `bits` bits of each string: 64, or few
 enumerate all words. The bound covers the unseen bits, the polynomials and every rounding in these
 functions and in `first_stage.certain_point`.
 
-docs/exact-release.md derives each bound line by line, and `make proof` proves it. The letters:
+docs/exact-release-proof.md derives each bound line by line, and `make proof` proves it. The letters:
 
     u = 2^-53 is the unit roundoff, unit = 2^-bits the width of a uniform's unseen part,
     ROUND = 32u exceeds the sum of all roundings, relative to -log V or its root,

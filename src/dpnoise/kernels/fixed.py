@@ -6,7 +6,7 @@ than one unit, so errors are counts of units, and they add up. The rounding mode
 subnormals have no effect. No instruction takes a time that depends on its operands: there is no
 division, no square root, no branch on a number and no table look-up by a number.
 
-docs/exact-release.md derives the bound of each function.
+docs/exact-release-proof.md derives the bound of each function.
 """
 
 import math

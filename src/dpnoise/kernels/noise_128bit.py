@@ -3,7 +3,7 @@
 The forms of `certified`, for the second stage of exact release. Each takes its uniforms as pairs of
 words and returns its noise as (magnitude, sign, error): a magnitude of `fixed`, a word whose first
 bit is the sign, 0 for plus, and an error bound in units of 2^-120 that covers the unseen bits.
-docs/exact-release.md derives the bounds. No function branches on a number: conditional expressions
+docs/exact-release-proof.md derives the bounds. No function branches on a number: conditional expressions
 select between two computed numbers.
 """
 

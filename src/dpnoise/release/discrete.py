@@ -4,7 +4,7 @@ For sensitivity 1 and epsilon 1, its error is a ninth below that of rounded Lapl
 floor(scale E1) - floor(scale E2), with E1 and E2 independent and exponential. Each half is computed
 exactly and clamped to 62 bits. The noise is drawn before it is added to a value.
 
-docs/exact-release.md derives the distribution, the words of the key stream for each half, and the
+docs/exact-release-proof.md derives the distribution, the words of the key stream for each half, and the
 bound on the effect of clamping the halves.
 """
 
@@ -44,7 +44,7 @@ class DiscreteLaplaceMechanism(Mechanism):
     The noise of one number differs from the ideal distribution by at most 2 exp(-2^62/scale) in
     total variation, because each half is clamped to 2^62. This is below 2^-183 for every allowed
     scale, and 2 exp(-2^30) at a scale of 2^32. Strictly, N released numbers are (epsilon, delta)-
-    differentially private with delta = (1 + e^epsilon) N 2^-183: see docs/exact-release.md.
+    differentially private with delta = (1 + e^epsilon) N 2^-183: see docs/exact-release-proof.md.
 
     Parameters
     ----------

@@ -4,7 +4,7 @@ Every stage computes the cell floor((value + scale * Z) / grid + 1/2) as in real
 made of infinite strings of bits. The first stage decides almost all numbers of an array. The second
 takes a fixed number of each chunk, open or not, and every single number, so the work of these two
 reveals nothing. Fewer than one number in 2^64 is left to the reference implementation, on the grids
-for which docs/exact-release.md shows it.
+for which docs/exact-release-proof.md shows it.
 """
 
 import math
@@ -180,7 +180,7 @@ def _read_only_view(values: _Values) -> _Values:
 def open_after_first_stage(ratio: float) -> float:
     """Return an upper bound on the probability that the first stage leaves a number open.
 
-    ratio = scale/grid. docs/exact-release.md derives it, for all forms and all values.
+    ratio = scale/grid. docs/exact-release-proof.md derives it, for all forms and all values.
     """
     return (ratio + 8.0 + 1.0 / ratio) * 2.0**-42
 
