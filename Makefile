@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 ALL_CORES := --numprocesses auto --dist worksteal
+# What a file starts, such as Spark or a browser, starts once.
+BY_FILE := --numprocesses auto --dist loadfile
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # What other versions of the dependencies can break. Not the attacks, nor test_exact.py: test_independent.py compares the same releases.
@@ -16,7 +18,7 @@ CORE := tests/kernels/test_kernels.py tests/kernels/test_certified.py tests/kern
 help:
 	@echo "Times are of two cores (x86-64 for the tests, proof, docs and lint, aarch64 for the rest) and after the install."
 	@echo "make demo          see it work: publishes, attacks, races, audits; needs Python, make; takes a minute, after the install"
-	@echo "make test          the tests; needs Python, make; takes about 8 minutes on two cores"
+	@echo "make test          the tests; needs Python, make; takes about 6 minutes on two cores"
 	@echo "make test-long     the tests with ten times the samples; needs Python, make; takes half an hour or more"
 	@echo "make test-internals  the tests that read what LLVM, CPython and Triton make of our code, and those that take seconds each; CI runs them; needs Python, make; takes a minute"
 	@echo "make test-core     the tests of noise, release and statistics that need no POSIX; needs Python, make; takes a minute"
@@ -83,17 +85,17 @@ test-core: setup
 
 test-oldest:
 	PIP_CONSTRAINT=requirements/oldest.txt $(MAKE) --no-print-directory VENV=.venv-oldest setup
-	.venv-oldest/bin/python -m pytest $(ALL_CORES) $(CORE)
+	.venv-oldest/bin/python -m pytest $(ALL_CORES) -m "not long" $(CORE)
 
 # NumPy's and CPython's own tests run on our generators.
 test-integrations: setup $(VENV)/installed-learning $(VENV)/installed-diffprivlib
 	$(BIN)/python -m pytest $(ALL_CORES) tests/integrations $(patsubst %,src/dpnoise/integrations/%.py,numpy stdlib diffprivlib)
 
 test-browser: setup $(VENV)/installed-docs
-	$(BIN)/python -m pytest tests/browser
+	$(BIN)/python -m pytest $(BY_FILE) tests/browser
 
 test-engines: setup $(VENV)/installed-cluster
-	$(BIN)/python -m pytest tests/statistics/engines/test_engines.py tests/cluster tests/statistics/engines/test_persons.py::test_dask_says_what_to_do_instead
+	$(BIN)/python -m pytest $(BY_FILE) tests/statistics/engines/test_engines.py tests/cluster tests/statistics/engines/test_persons.py::test_dask_says_what_to_do_instead
 
 # PyPI's PyTorch for Linux brings GPU libraries; where pip knows an index of CPU builds, it is smaller.
 # The last two learn trees, if scikit-learn is there, which diffprivlib brings.

@@ -1,12 +1,14 @@
 """Write what `--help` prints of each command into docs/command-line.md: `make pictures`."""
 
+import contextlib
+import io
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 from marks import write_between_marks
+
+from dpnoise import cli
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "command-line.md"
 COMMANDS: Final = (
@@ -16,16 +18,16 @@ COMMANDS: Final = (
 
 
 def help_texts() -> str:
-    """Return a section for each command."""
+    """Return a section for each command. Its width is that of the terminal."""
     sections = []
     for command in COMMANDS:
-        run = subprocess.run(  # noqa: S603 - our own command
-            [sys.executable, "-m", "dpnoise.cli", *command.split(), "--help"],
-            env={**os.environ, "COLUMNS": "80"}, capture_output=True, check=True, text=True,
-        )  # fmt: skip
-        sections.append(f"### dpnoise {command}\n\n```\n{run.stdout.strip()}\n```")
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
+            cli.main([*command.split(), "--help"])
+        sections.append(f"### dpnoise {command}\n\n```\n{output.getvalue().strip()}\n```")
     return "\n\n".join(sections)
 
 
 if __name__ == "__main__":
+    os.environ["COLUMNS"] = "80"
     write_between_marks(PAGE, "help", help_texts())

@@ -135,6 +135,7 @@ def moved_at(odd: float) -> Release:
     return lambda value, n: laplace(1.0)(value + 5 * (value == odd), n)
 
 
+@pytest.mark.long
 def test_a_value_that_is_treated_otherwise_is_searched_for() -> None:
     """One value is shifted by 5, and the default pairs do not have it.
 
@@ -314,6 +315,7 @@ def test_a_curve_is_refuted_at_its_best_point() -> None:
     assert claim.value < report.certified < 2.001 * claim.value
 
 
+@pytest.mark.long
 def test_box_muller_noise_is_refuted_at_a_point_and_far_more_of_its_whole_curve() -> None:
     """At (0.1, 0.1), where Delta-Siege (Lokna and others 2023) broke it.
 

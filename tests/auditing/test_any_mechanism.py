@@ -675,6 +675,7 @@ def test_a_program_can_be_run_once_for_each_output(tmp_path: Any) -> None:
     assert runs.read_text() == "..."
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("one_by_one", [False, True])
 @pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow", "numpy"])
 def test_rows_of_any_kind_are_audited_at_once_and_one_by_one(

@@ -50,6 +50,7 @@ RARE = {
 }
 
 
+@pytest.mark.long
 def test_a_rare_event_is_chosen_where_it_certifies_most() -> None:
     """An audit without the rare event certifies half of this bound, or nothing.
 

@@ -229,6 +229,7 @@ def test_the_inverse_cdf_in_float16_leaks_805_thousandths() -> None:
     assert delta(5.0, at_0, at_1) > 0.99 * delta(1.0, at_0, at_1)
 
 
+@pytest.mark.long
 def test_theorem_5_1_in_float16_leaks_352_thousandths(theorem: tuple[Law, Law]) -> None:
     at_0, at_1 = theorem
     assert round(delta(1.0, at_0, at_1), 3) == 0.352
@@ -350,6 +351,7 @@ def few_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary, "_RELEASES", [("laplace_1", (8, 12)), ("gaussian_2", (6,))])
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("few_cases")
 def test_the_command_prints_both_tables_and_draws(
     capsys: pytest.CaptureFixture[str], tmp_path: Path

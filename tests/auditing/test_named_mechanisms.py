@@ -26,6 +26,7 @@ def delta_of(name: str) -> float:
     return DELTA if MECHANISMS[name].has_delta else 0.0
 
 
+@pytest.mark.long
 def test_our_own_mechanisms_are_not_broken_and_could_have_been() -> None:
     """An audit calls a correct mechanism broken with probability 10^-8 at most."""
     for name in sample_cases(OWN, 2):

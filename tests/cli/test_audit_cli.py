@@ -229,6 +229,7 @@ def test_status_2_is_also_that_no_attack_could_be_run(
     assert not Report.from_json(written).findings
 
 
+@pytest.mark.long
 def test_a_command_is_audited(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = "import sys; [print(line, end='') for line in sys.stdin]"
     status, _, _ = run(
@@ -309,6 +310,7 @@ def test_the_claim_is_required(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Say which epsilon is claimed: --epsilon 1." in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_command_with_brackets_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     """They are not markup for the terminal."""
     code = "import sys; [print(len('[/z]') + float(line)) for line in sys.stdin]"

@@ -395,6 +395,7 @@ def test_a_wrong_ending_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     assert ".npy, .csv, .parquet" in err
 
 
+@pytest.mark.long
 def test_parts_of_epsilon_never_add_up_to_more() -> None:
     for epsilon in (1.0, 0.1, math.pi, 1e-3):
         for count in range(1, 50):

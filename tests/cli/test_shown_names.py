@@ -98,6 +98,7 @@ def test_two_equal_queries_are_two_bars() -> None:
     assert len(drawn) == len(re.findall(r'id="patch_\d+"', Path("one.svg").read_text())) + 1
 
 
+@pytest.mark.long
 @given(st.text(max_size=30))
 @settings(deadline=None, max_examples=50)
 def test_shown_text_is_visible_and_on_one_line(text: str) -> None:

@@ -439,6 +439,7 @@ def test_strict_json_has_no_word_that_json_has_not() -> None:
     assert parse_strictly(strict_json.dumps(data)) == {"a": ["inf", ["-inf"]], "b": {"c": "nan"}}
 
 
+@pytest.mark.long
 def test_every_json_writer_refuses_invalid_json() -> None:
     calls = []
     for path, nodes in nodes_by_module().items():

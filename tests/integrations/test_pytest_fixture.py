@@ -35,6 +35,7 @@ def test_without_it():
 """
 
 
+@pytest.mark.long
 def test_a_suite_has_one_error_and_shows_what_broke(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

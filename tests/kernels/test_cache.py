@@ -104,6 +104,7 @@ def test_an_upgrade_of_a_file_that_a_kernel_calls_runs_the_new_code(
     assert not list(package.rglob("*.nb?")), "nothing is stored next to the source"
 
 
+@pytest.mark.long
 def test_without_a_home_a_read_only_install_writes_nothing_anywhere(
     package: Path, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from support import alarms, naive
 import dpnoise
 from dpnoise.noise.distributions import Distribution
 
-SAMPLES = alarms.SAMPLES if alarms.LONG else 300_000
+SAMPLES = alarms.SAMPLES if alarms.LONG else 150_000
 rng = dpnoise.Generator()
 
 # Distribution, options, fourth central moment at scale 1 (None if it does not exist).

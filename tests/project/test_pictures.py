@@ -139,6 +139,7 @@ def test_noise_rounded_before_it_is_added_is_seen(
     assert at_2 == 0
 
 
+@pytest.mark.long
 def test_an_exact_release_is_seen_at_neither_value(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,6 +19,7 @@ from support.package_source import nodes_by_module
 from support.page_examples import check_commands, check_python
 
 import dpnoise
+from dpnoise import cli
 from dpnoise.auditing.attacks import ATTACKS
 from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
 from dpnoise.core.kernel_table import load_kernels
@@ -391,11 +392,13 @@ def test_no_test_has_a_limit_in_time() -> None:
     assert settings().deadline is None
 
 
-def test_the_page_of_the_command_line_has_the_help_of_every_command() -> None:
+def test_the_page_of_the_command_line_has_the_help_of_every_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     page = write_help.PAGE.read_text()
     assert write_help.help_texts() in page, "run `make pictures`"
-    listed = subprocess.run(
-        [sys.executable, "-m", "dpnoise.cli", "--help"], capture_output=True, check=True, text=True
-    ).stdout
-    commands = re.findall(r"^    (\w+) ", listed, re.MULTILINE)
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    commands = re.findall(r"^    (\w+) ", capsys.readouterr().out, re.MULTILINE)
     assert {command.split()[0] for command in write_help.COMMANDS} == set(commands)

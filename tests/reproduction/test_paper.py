@@ -278,6 +278,7 @@ def test_the_search_of_example_3_2_works_at_small_precision() -> None:
     assert searching.check_search(QUICK).verdict == CONFIRMED
 
 
+@pytest.mark.long
 def test_checks_are_2_to_the_p_minus_a_half_over_u1_and_a_quarter_over_u2() -> None:
     """At 7 estimated standard errors a false alarm has probability below 10^-8."""
     judgement = searching.check_checks(QUICK)

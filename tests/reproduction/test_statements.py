@@ -166,6 +166,7 @@ def test_combinations_of_a_pair_do_not_determine_its_uniforms() -> None:
         assert inversions.ambiguous_share(combined, 4, 12) > 0.98
 
 
+@pytest.mark.long
 def test_sums_of_parts_have_the_whole_law() -> None:
     judgement = divisibility.check_divisible(QUICK)
     for _, *p_values in judgement.tables[0].rows:

@@ -460,7 +460,7 @@ def test_a_delta_chooses_the_mechanism_without_discovery_too() -> None:
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
 @given(data=st.data())
-@settings(max_examples=80 if LONG else 8, phases=[Phase.generate])
+@settings(max_examples=80 if LONG else 3, phases=[Phase.generate])
 def test_a_person_moves_published_counts_by_no_more_than_the_sensitivity(
     neighbours: str, data: st.DataObject
 ) -> None:
@@ -770,7 +770,7 @@ def day_of(row: tuple[Any, ...]) -> str | None:
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
 @given(data=st.data())
-@settings(max_examples=80 if LONG else 6, phases=[Phase.generate])
+@settings(max_examples=80 if LONG else 2, phases=[Phase.generate])
 def test_a_person_moves_statistics_of_combinations_by_no_more_than_the_sensitivity(
     neighbours: str, data: st.DataObject
 ) -> None:

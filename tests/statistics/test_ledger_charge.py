@@ -248,6 +248,7 @@ def start_children(number: int, work: Callable[[], object]) -> list[int]:
     return children
 
 
+@pytest.mark.long
 def test_eight_processes_publish_what_one_budget_allows(path: Path) -> None:
     def work() -> None:
         while True:

@@ -308,6 +308,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return status, printed.out, printed.err
 
 
+@pytest.mark.long
 def test_the_command_publishes_a_request_in_every_format(
     request_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,7 +28,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from dpnoise.core.errors import ArgumentError
-from dpnoise.statistics.engines import Files, count_persons_by_group, tally
+from dpnoise.statistics.engines import Files, count_persons_by_group, tally_all
 from dpnoise.statistics.group_discovery import FROM_DISCOVERY
 from dpnoise.statistics.left_out import TableCount
 from dpnoise.statistics.marginals import Marginal
@@ -38,11 +38,13 @@ from dpnoise.statistics.requests import Question, Request
 from dpnoise.statistics.selections import QuantileSelection
 from dpnoise.statistics.shared_sums import payer_of
 from support.alarms import LONG
+from support.choices import sample_cases
 from support.person_worlds import ASKED, DISTINCT, check_scores, exact_integers
 
 COLUMNS = ("world", "who", "city", "x")
 PERSONS = 5  # Persons in each world, without the hostile one.
 MOST_ROWS = 6  # The most rows of an ordinary person.
+PLANS = 3  # Plans of a request that `make test` compares, at random; `make test-long` compares all.
 _SCORED_WORLDS = 40 if LONG else 4  # Worlds of each stack in which scores are compared.
 LOWER, UPPER = -2.0, 3.0
 Row = tuple[str, str, str, str]
@@ -380,7 +382,10 @@ def requests_with_expressions(
     total: int | None = None,
     text_columns: tuple[str, ...] = (),
 ) -> list[PreparedRequest]:
-    """Return requests about rows that match, with derived values and derived groups."""
+    """Return requests about rows that match, with derived values and derived groups.
+
+    `requests` has what numbers leave out, and these only in `make test-long`.
+    """
     by = () if max_groups is None else ("size",)
     wheres = (city_condition, f"not ({city_condition} and x != 1) or size == '3 or more'")
     prepared_requests = []
@@ -396,7 +401,7 @@ def requests_with_expressions(
             1.0, questions, missing="drop", person="who", max_groups=max_groups,
             max_rows=max_rows, max_total_rows=total, neighbours=neighbours, without_id="own",
             text_columns=[x for x in text_columns if x != "city"], derived=DERIVED,
-            undeclared=bool(by) and not per_person, left_out=0.2,
+            undeclared=LONG and bool(by) and not per_person, left_out=0.2 if LONG else None,
         )  # fmt: skip
         prepared_requests.append(PreparedRequest(request))
         if not per_person:  # A filter of the first request may read the city as a number.
@@ -404,12 +409,6 @@ def requests_with_expressions(
             request = replace(request, publish=[cities], text_columns=text_columns, left_out=None)
             prepared_requests.append(PreparedRequest(request))
     return prepared_requests
-
-
-def answer_by_world(source: Any, plan: Plan, worlds: int) -> Tally:
-    """Return the answers to a plan for all worlds of a stack, on the first axis of each answer."""
-    stacked = replace(plan, by=(Grouping("world", tuple(range(worlds))), *plan.by))
-    return tally(source, stacked)
 
 
 def check_worlds(query: Query, answer: Any, neighbour: Any) -> float:
@@ -444,16 +443,25 @@ def check_worlds(query: Query, answer: Any, neighbour: Any) -> float:
 Answers = dict[Any, Tally]
 
 
-def answers_of(prepared_requests: Sequence[PreparedRequest], source: Any, worlds: int) -> Answers:
-    """Return the answers to all plans of equal requests."""
+def keys_of(prepared_requests: Sequence[PreparedRequest]) -> list[Any]:
+    """Return the keys of all plans of equal requests."""
+    return list(dict.fromkeys(key for request in prepared_requests for key in request.plans))
+
+
+def answers_of(
+    prepared_requests: Sequence[PreparedRequest],
+    source: Any,
+    worlds: int,
+    grouping_keys: Sequence[Any] | None = None,
+) -> Answers:
+    """Return the answers to all plans, or some; the first axis of each is the world."""
+    by_world = Grouping("world", tuple(range(worlds)))
+    all_plans = {key: plan for request in prepared_requests for key, plan in request.plans.items()}
     plans = {
-        grouping_key: plan
-        for request in prepared_requests
-        for grouping_key, plan in request.plans.items()
+        key: replace(all_plans[key], by=(by_world, *all_plans[key].by))
+        for key in (all_plans if grouping_keys is None else grouping_keys)
     }
-    return {
-        grouping_key: answer_by_world(source, plan, worlds) for grouping_key, plan in plans.items()
-    }
+    return dict(zip(plans, tally_all(source, list(plans.values())), strict=True))
 
 
 def check_neighbours(
@@ -465,6 +473,8 @@ def check_neighbours(
         for question, query in request.queries:
             assert not isinstance(query, FROM_DISCOVERY)  # All groups are declared.
             grouping_key = request.table_key(question, query)
+            if grouping_key not in answers:
+                continue
             index = request.plans[grouping_key].asks.index(query.ask)
             pair = (
                 of_world[grouping_key].answers[index] for of_world in (answers, neighbour_answers)
@@ -495,7 +505,8 @@ def distance(counts: Mapping[Any, int], neighbour_counts: Mapping[Any, int]) -> 
 # Many pairs ---------------------------------------------------------------------------------------
 
 # max_groups, max_rows and max_total_rows.
-BOUNDS = [
+Bounds = tuple[int | None, ...]
+BOUNDS: list[Bounds] = [
     *((1, 1), (2, 3), (None, 1), (2, None), (None, 4)),
     *((2, 3, 4), (3, None, 3), (None, None, 3)),
 ]
@@ -517,13 +528,14 @@ def make_base(
     cities: Sequence[str],
     rng: Random,
     *,
+    all_bounds: Sequence[Bounds] = BOUNDS,
     with_expressions: bool = False,
 ) -> Base:
     """Return worlds with random kinds of ids, cities and bounds."""
     stack = make_stack(worlds, str(rng.choice(list(IDS))), str(rng.choice(cities)), rng)
     replaced = bool(rng.integers(2))
     groups = len(declared_keys(stack.cities))
-    possible = [bounds for bounds in BOUNDS if (bounds[0] or 1) <= groups]
+    possible = [bounds for bounds in all_bounds if (bounds[0] or 1) <= groups]
     bounds = possible[rng.integers(len(possible))]
     source = read_rows(stack.rows)
     # Not every reader parses dates, truth values, or numbers with leading zeros.
@@ -539,9 +551,9 @@ def make_base(
             keys = declared_keys(stack.cities, as_text=as_text)
             prepared_requests = requests(keys, neighbours, *bounds, text_columns=text_columns)
         with suppress(ArgumentError):
-            return Base(
-                stack, prepared_requests, replaced, answers_of(prepared_requests, source, worlds)
-            )
+            some = sample_cases(keys_of(prepared_requests), PLANS)
+            answers = answers_of(prepared_requests, source, worlds, some)
+            return Base(stack, prepared_requests, replaced, answers)
     raise AssertionError(f"nothing is read of {stack.ids} and {stack.cities}")
 
 
@@ -551,6 +563,7 @@ def check_hostile_persons(
     *,
     hostile: Sequence[str] = tuple(HOSTILE),
     cities: Sequence[str] = tuple(CITIES),
+    all_bounds: Sequence[Bounds] = BOUNDS,
     bases: int = 3,
     compared: int | None = None,
     with_expressions: bool = False,
@@ -560,10 +573,8 @@ def check_hostile_persons(
     All kinds are tried in random order, or until `compared` of them were not refused.
     """
     rng = np.random.default_rng()
-    all_bases = [
-        make_base(read_rows, worlds, cities, rng, with_expressions=with_expressions)
-        for _ in range(bases)
-    ]
+    options: Any = {"all_bounds": all_bounds, "with_expressions": with_expressions}
+    all_bases = [make_base(read_rows, worlds, cities, rng, **options) for _ in range(bases)]
     refused = 0
     for index, name in enumerate(rng.permutation(hostile).tolist()):
         if index - refused == compared:
@@ -571,7 +582,7 @@ def check_hostile_persons(
         base = all_bases[index % bases]
         rows = base.stack.neighbour(name, rng, replaced=base.replaced)
         try:
-            answers = answers_of(base.prepared, read_rows(rows), worlds)
+            answers = answers_of(base.prepared, read_rows(rows), worlds, list(base.answers))
         except (ArgumentError, UnreadableError):
             refused += 1
         else:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpnoise.statistics.engines import tally
+from dpnoise.statistics.engines import tally_all
 from dpnoise.statistics.group_discovery import FROM_DISCOVERY
 from dpnoise.statistics.left_out import TableCount
 from dpnoise.statistics.marginals import marginal_answer
@@ -229,17 +229,20 @@ def _score_difference(
 
 def check_neighbours(requests_of_both: Sequence[Request], frame: Any, neighbour: Any) -> None:
     """Fail if a statistic of equal requests differs by more than its declared sensitivity."""
-    for grouping_key, plan in requests_of_both[0].plans().items():
-        answer, neighbour_answer = tally(frame, plan), tally(neighbour, plan)
-        for request in requests_of_both:
-            assert request.plans()[grouping_key] == plan
-            for question, query in (*request.prepare(), *request.hidden_counts().items()):
-                if isinstance(query, FROM_DISCOVERY):
-                    continue
-                if request.table_key(question, query) == grouping_key:
-                    index = plan.asks.index(query.ask)
-                    pair = [answer.answers[index], neighbour_answer.answers[index]]
-                    if request.is_adjusted(question, query.name):
-                        marginal = request.marginal(question, query.name)
-                        pair = [marginal_answer(marginal, exact) for exact in pair]
-                    check_sensitivity(payer_of(query), *pair)
+    plans = requests_of_both[0].plans()
+    tallies = [
+        dict(zip(plans, tally_all(source, list(plans.values())), strict=True))
+        for source in (frame, neighbour)
+    ]
+    for request in requests_of_both:
+        assert request.plans() == plans
+        for question, query in (*request.prepare(), *request.hidden_counts().items()):
+            if isinstance(query, FROM_DISCOVERY):
+                continue
+            grouping_key = request.table_key(question, query)
+            index = plans[grouping_key].asks.index(query.ask)
+            pair = [of_frame[grouping_key].answers[index] for of_frame in tallies]
+            if request.is_adjusted(question, query.name):
+                marginal = request.marginal(question, query.name)
+                pair = [marginal_answer(marginal, exact) for exact in pair]
+            check_sensitivity(payer_of(query), *pair)

@@ -114,12 +114,8 @@ class ExponentialMechanism(_Selection):
 
     Parameters
     ----------
-    epsilon
-        The privacy loss of a selection. Smaller is more private; 0.1 to 10 are common.
-    sensitivity
-        The largest change of any score when one person's data changes.
-    monotonic
-        True if all scores change in the same direction, as counts do when a row is added.
+    epsilon, sensitivity, monotonic
+        As for `NoisyMax`.
 
     Examples
     --------

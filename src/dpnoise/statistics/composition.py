@@ -280,20 +280,8 @@ def epsilon_of_zcdp(rho: float, delta: float) -> float:
 
     Parameters
     ----------
-    rho
-        The loss in zero-concentrated differential privacy, greater than 0.
-    delta
-        The probability that epsilon does not hold, between 0 and 1; 1e-6 is common.
-
-    Returns
-    -------
-    float
-        Epsilon.
-
-    Raises
-    ------
-    ArgumentError
-        If an argument is out of range.
+    rho, delta
+        As for `epsilon_of_gaussian`.
 
     Examples
     --------

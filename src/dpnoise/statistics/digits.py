@@ -133,19 +133,7 @@ def written_up(number: Fraction, digits: int = _DIGITS) -> str:
 
 
 def written_down(number: Fraction, digits: int = _DIGITS) -> str:
-    """Write a number as a decimal, rounded down, as for an amount that remains.
-
-    Parameters
-    ----------
-    number
-        The exact number.
-    digits
-        The number of significant digits.
-
-    Returns
-    -------
-    str
-        The decimal number.
+    """Write a number as `written_up` does, but rounded down, as for an amount that remains.
 
     Examples
     --------

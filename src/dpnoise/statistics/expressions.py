@@ -17,14 +17,7 @@ from datetime import date
 from itertools import pairwise
 from typing import Any, Final, NoReturn, TypeVar
 
-from dpnoise.core.errors import (
-    ArgumentError,
-    Violation,
-    is_real,
-    reject,
-    reject_type,
-    short_repr,
-)
+from dpnoise.core.errors import ArgumentError, Violation, is_real, reject, reject_type, short_repr
 
 NUMBER: Final = "a number"
 TEXT: Final = "text"

@@ -210,18 +210,14 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
 
     Parameters
     ----------
-    values
-        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks.
+    values, epsilon, **options
+        As for `count`.
     lower, upper
         The bounds that values are clamped to. Choose them without looking at the data.
-    epsilon
-        The privacy loss: smaller is more private and less accurate. None if `rho` is given.
     grid
         A power of two; values are rounded to its multiples. Default: about the larger bound / 2^32.
     clamp
         Whether a sum below 0 is released as 0 if `lower` is not negative.
-    **options
-        What to do with missing values, the noise, and the confidence of margins: `Options`.
 
     Returns
     -------
@@ -253,16 +249,8 @@ def mean(
 
     Parameters
     ----------
-    values
-        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks.
-    lower, upper
-        The bounds that values are clamped to. Choose them without looking at the data.
-    epsilon
-        The privacy loss: smaller is more private and less accurate. None if `rho` is given.
-    grid
-        A power of two; values are rounded to its multiples. Default: about the larger bound / 2^32.
-    **options
-        What to do with missing values, the noise, and the confidence of margins: `Options`.
+    values, lower, upper, epsilon, grid, **options
+        As for `sum`.
 
     Returns
     -------
@@ -296,16 +284,10 @@ def variance(
 
     Parameters
     ----------
-    values
-        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks.
-    lower, upper
-        The bounds that values are clamped to. Choose them without looking at the data.
-    epsilon
-        The privacy loss: smaller is more private and less accurate. None if `rho` is given.
+    values, lower, upper, epsilon, **options
+        As for `sum`.
     grid
         A power of two; values are rounded to its multiples. Default: about the larger bound / 2^26.
-    **options
-        What to do with missing values, the noise, and the confidence of margins: `Options`.
 
     Returns
     -------
@@ -339,16 +321,8 @@ def std(
 
     Parameters
     ----------
-    values
-        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks.
-    lower, upper
-        The bounds that values are clamped to. Choose them without looking at the data.
-    epsilon
-        The privacy loss: smaller is more private and less accurate. None if `rho` is given.
-    grid
-        A power of two; values are rounded to its multiples. Default: about the larger bound / 2^26.
-    **options
-        What to do with missing values, the noise, and the confidence of margins: `Options`.
+    values, lower, upper, epsilon, grid, **options
+        As for `variance`.
 
     Returns
     -------
@@ -381,16 +355,10 @@ def histogram(
 
     Parameters
     ----------
-    values
-        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks.
+    values, epsilon, clamp, **options
+        As for `count`.
     edges
         The edges of the bins, in ascending order. Choose them without looking at the data.
-    epsilon
-        The privacy loss: smaller is more private and less accurate. None if `rho` is given.
-    clamp
-        Whether a count below 0 is published as 0. Noise can make it negative.
-    **options
-        What to do with missing values, the noise, and the confidence of margins: `Options`.
 
     Returns
     -------
@@ -426,21 +394,15 @@ def quantile(
 
     Parameters
     ----------
-    values
-        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks.
+    values, lower, upper, epsilon, **options
+        As for `sum`.
     q
         The fraction of values below the quantile, from 0 to 1.
-    lower, upper
-        The bounds that values are clamped to. Choose them without looking at the data.
-    epsilon
-        The privacy loss: smaller is more private and less accurate. None if `rho` is given.
     grid
         A power of two. The result is one of its multiples. The default depends on the bounds: it is
         at least 1 if they are whole numbers that are 50 or more apart.
     interval
         Whether to spend half of epsilon on a confidence interval. The result is less accurate.
-    **options
-        What to do with missing values, the noise, and the confidence of margins: `Options`.
 
     Returns
     -------
@@ -481,19 +443,8 @@ def median(
 
     Parameters
     ----------
-    values
-        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks.
-    lower, upper
-        The bounds that values are clamped to. Choose them without looking at the data.
-    epsilon
-        The privacy loss: smaller is more private and less accurate. None if `rho` is given.
-    grid
-        A power of two. The result is one of its multiples. The default depends on the bounds: it is
-        at least 1 if they are whole numbers that are 50 or more apart.
-    interval
-        Whether to spend half of epsilon on a confidence interval. The result is less accurate.
-    **options
-        What to do with missing values, the noise, and the confidence of margins: `Options`.
+    values, lower, upper, epsilon, grid, interval, **options
+        As for `quantile`.
 
     Returns
     -------
@@ -529,21 +480,10 @@ def quantiles(
 
     Parameters
     ----------
-    values
-        The numbers: an array, a list, a Series, an Arrow column, or an iterator over chunks.
+    values, lower, upper, epsilon, grid, interval, **options
+        As for `quantile`.
     q
         The fraction of values below each quantile: different numbers from 0 to 1.
-    lower, upper
-        The bounds that values are clamped to. Choose them without looking at the data.
-    epsilon
-        The privacy loss: smaller is more private and less accurate. None if `rho` is given.
-    grid
-        A power of two. The result is one of its multiples. The default depends on the bounds: it is
-        at least 1 if they are whole numbers that are 50 or more apart.
-    interval
-        Whether to spend half of epsilon on a confidence interval. The result is less accurate.
-    **options
-        What to do with missing values, the noise, and the confidence of margins: `Options`.
 
     Returns
     -------

@@ -127,6 +127,7 @@ def error_message(files: Files, plan: Plan = PLAN) -> str:
     return str(raised.value)
 
 
+@pytest.mark.long
 def test_rows_of_every_dialect_are_counted_as_another_reader_counts_them(tmp_path: Path) -> None:
     accepted = 0
     for dialect in DIALECTS:

@@ -116,6 +116,7 @@ def test_a_file_name_may_look_like_a_pattern(name: str, tmp_path: Path) -> None:
     assert_same(tally(Files(path), PLAN), reference_tally(PEOPLE, PLAN))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("piped", [True, False])
 def test_the_standard_input_is_read_from_a_pipe_and_from_a_file(
     piped: bool,  # noqa: FBT001 - a parameter

@@ -2,7 +2,7 @@
 
 The cells of a person may change the type that a reader gives to a column.
 
-`make test` compares more than 10,000 pairs of worlds, `make test-long` more than 1,000,000.
+`make test` compares more than 1,000 pairs of worlds, `make test-long` more than 1,000,000.
 """
 
 from functools import partial
@@ -36,10 +36,10 @@ from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import persons
 
 # Worlds cost less than kinds: all worlds of a kind are answered at once.
-WORLDS = 3_000 if LONG else 400
+WORLDS = 3_000 if LONG else 80
 # Kinds of hostile cells for each reader, without the refused ones.
-KINDS = len(HOSTILE) if LONG else 2
-PAIRS = 1_000_000 if LONG else 10_000
+KINDS = len(HOSTILE) if LONG else 1
+PAIRS = 1_000_000 if LONG else 1_000
 # The largest fraction of refused kinds: some give a column a type that keys or values cannot have.
 MOST_REFUSED = 0.5
 
@@ -71,7 +71,11 @@ def test_a_hostile_person_moves_no_world_beyond_its_sensitivity(
     assert refusals <= MOST_REFUSED * len(HOSTILE)
 
 
-@pytest.mark.parametrize("reader", READERS)
+# Readers whose columns have types, with which a key of another type is compared.
+TYPED = [name for name in READERS if LONG or name.endswith("file") or name == "pandas"]
+
+
+@pytest.mark.parametrize("reader", TYPED)
 def test_a_hostile_person_moves_no_filter_and_no_derived_column_of_others(
     reader: str, tmp_path: Path
 ) -> None:
@@ -80,7 +84,7 @@ def test_a_hostile_person_moves_no_filter_and_no_derived_column_of_others(
     cities = [kind for kind in CITIES if not no_truth_values or kind != "truth values"]
     refusals = check_hostile_persons(
         partial(read_with, reader, tmp_path),
-        WORLDS if LONG else 100,
+        WORLDS if LONG else 50,
         cities=cities,
         bases=3 if LONG else 1,
         compared=KINDS if LONG else 1,
@@ -90,13 +94,13 @@ def test_a_hostile_person_moves_no_filter_and_no_derived_column_of_others(
 
 
 @pytest.mark.parametrize("columns", [("city",), ("city", "x")])
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", TYPED)
 def test_a_hostile_person_moves_discovery_by_no_more_than_their_groups(
     reader: str, columns: tuple[str, ...], tmp_path: Path
 ) -> None:
     """Groups of several columns are combinations; cells of each may change its type."""
     rng = np.random.default_rng()
-    stack = make_stack(WORLDS if LONG else 30, "integers", "integers", rng)
+    stack = make_stack(WORLDS if LONG else 20, "integers", "integers", rng)
     if "x" in columns:  # Beyond 2^53 a column of floats is refused.
         stack = stack.with_values([str(x) for x in range(-3, 4)], rng)
     base = count_persons(read_with(reader, tmp_path, stack.rows), 2, columns)
@@ -152,8 +156,8 @@ def test_an_empty_id_does_not_choose_other_groups_of_everybody(tmp_path: Path) -
     assert distance(*(count_persons(source, 1) for source in sources)) == 1
 
 
-# Readers whose columns have types, with which a key of another type is compared.
-TYPED = [name for name in READERS if LONG or name.endswith("file") or name == "pandas"]
+# The reported failures do not depend on the bounds, and preparing requests takes long.
+SOME_BOUNDS = BOUNDS if LONG else BOUNDS[1:2]
 
 
 @pytest.mark.parametrize("reader", TYPED)
@@ -163,7 +167,10 @@ def test_a_column_of_whole_numbers_that_becomes_text_matches_the_same_rows(
 ) -> None:
     """The text 2.0 once left the group 2 when the city of a newcomer was text."""
     read_rows = partial(read_with, reader, tmp_path)
-    check_hostile_persons(read_rows, 5, hostile=[hostile], cities=["whole floats"], bases=1)
+    cities = ["whole floats"]
+    check_hostile_persons(
+        read_rows, 5, hostile=[hostile], cities=cities, all_bounds=SOME_BOUNDS, bases=1
+    )
 
 
 @pytest.mark.parametrize("reader", TYPED)
@@ -176,7 +183,13 @@ def test_a_column_that_becomes_text_meets_the_same_conditions(
         pytest.skip("SQLite has integers for them, and expressions do not compare those of JSON")
     read_rows = partial(read_with, reader, tmp_path)
     check_hostile_persons(
-        read_rows, 5, hostile=["a text city"], cities=[cities], bases=1, with_expressions=True
+        read_rows,
+        5,
+        hostile=["a text city"],
+        cities=[cities],
+        all_bounds=SOME_BOUNDS,
+        bases=1,
+        with_expressions=True,
     )
 
 
@@ -190,10 +203,10 @@ hostile_row_lists = st.lists(st.tuples(st.just("0"), CELLS.filter(bool), CELLS, 
 @given(
     rows=row_lists,
     newcomer_rows=hostile_row_lists,
-    bounds=st.sampled_from(BOUNDS),
+    bounds=st.sampled_from(BOUNDS if LONG else BOUNDS[:2]),
     reader=st.sampled_from(["pandas", "pandas, nullable", "Polars", "DuckDB", "CSV file"]),
 )
-@settings(max_examples=500 if LONG else 10)
+@settings(max_examples=500 if LONG else 6)
 def test_a_small_world_moves_by_no_more_than_is_declared(
     rows: list[Any], newcomer_rows: list[Any], bounds: Any, reader: str, tmp_path_factory: Any
 ) -> None:

@@ -106,7 +106,7 @@ ONE_QUERY_ENGINES = [name for name in ENGINES if name.startswith(("Polars", "Duc
 
 
 @pytest.mark.parametrize("engine", ONE_QUERY_ENGINES)
-@hypothesis.settings(max_examples=8 if LONG else 4, deadline=None)
+@hypothesis.settings(max_examples=8 if LONG else 2, deadline=None)
 @hypothesis.given(data=st.data())
 def test_several_plans_have_the_same_answers_as_each_plan_separately(
     engine: str, data: st.DataObject

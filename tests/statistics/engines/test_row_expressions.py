@@ -30,28 +30,35 @@ from dpnoise.statistics.engines import Files, tally, tally_all
 from dpnoise.statistics.expressions import parse_condition, parse_value
 from dpnoise.statistics.plan import Grouping, Plan, Rows, Sums, Unit
 
-# These answer every filter by a separate query, and take turns.
-SLOW = ("Dask", "JSON file", "Parquet file", "SQLite file")
+# These have every expression. The others take turns: all use SQL, or the expressions of narwhals.
+COMPLETE = ("Polars", "DuckDB", "CSV file")
+OTHERS = [name for name in SOURCES if name not in COMPLETE]
+
+
+def turn_of(source: str, texts: list[str]) -> list[str]:
+    """Return the expressions that a source has in `make test`."""
+    if LONG or source in COMPLETE:
+        return texts
+    return texts[OTHERS.index(source) % 4 :: 4]
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_engine_keeps_the_same_rows(source: str, tmp_path: Path) -> None:
     rows = SOURCES[source].read(arrow_table(TABLE), tmp_path)
     texts = CONDITIONS + ([] if "d" in SOURCES[source].lacks else DATE_CONDITIONS)
-    some = slice(None) if LONG or source not in SLOW else slice(SLOW.index(source), None, len(SLOW))
-    check_conditions(rows, TABLE, texts[some])
+    check_conditions(rows, TABLE, turn_of(source, texts))
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_engine_derives_the_same_values(source: str, tmp_path: Path) -> None:
     rows = SOURCES[source].read(arrow_table(TABLE), tmp_path)
-    check_values(rows, TABLE, VALUE_EXPRESSIONS)
+    check_values(rows, TABLE, turn_of(source, VALUE_EXPRESSIONS))
 
 
 @pytest.mark.parametrize("source", SOURCES)
 @given(data=st.data())
 @settings(
-    max_examples=20 if LONG else 2,
+    max_examples=20 if LONG else 1,
     phases=[Phase.explicit, Phase.generate],
 )
 def test_random_expressions_are_those_of_plain_python(
