@@ -33,7 +33,7 @@ def test_an_audit(width: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.strip() == report.command, "the command can be copied"
     assert {*report.method.split()} <= {*text.split()}
     assert all(len(line) <= width for line in f"{before}\n{curve}\n{text}".splitlines())
-    assert curve.startswith("The certified curve: delta")
+    assert curve.startswith("The certified curve: epsilon")
     assert "used as if epsilon were 1" in before
     assert "nothing above epsilon 7.4 can be certified" in " ".join(text.split())
     # A table that is too wide exceeds the width: half a number would be another number.

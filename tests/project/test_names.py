@@ -35,6 +35,7 @@ SHARED_NAMES = {
     "check_version": "raise for a version of a dependency that was not tested",
     "clipped_sums": "exact sums of clipped gradients: on the CPU, and on the GPU",
     "count_persons_by_group": "the groups of columns, and the number of persons in each",
+    "is_missing": "whether a value is missing: in a column of a frame, and in an output",
     "release": "release a tensor",
     "release_float": "release one float",
     "release_floats": "release an array or a tensor of floats",

@@ -649,5 +649,8 @@ def test_no_margin_exceeds_what_the_bounds_allow(name: str) -> None:
     (published,) = statistics.publish(pl.DataFrame({"x": [50.0]}), Request(0.01, [question]))
     release = published.release
     largest = {"mean": 100, "variance": 2500, "std": 50}[name]
-    assert release.error <= max(release.value, largest - release.value)
-    assert release.no_information
+    farthest = max(release.value, largest - release.value)
+    assert release.error <= farthest
+    # Of a mean, noise that makes the sums large makes the margin small.
+    assert release.no_information == (release.error == farthest)
+    assert release.no_information or name == "mean"

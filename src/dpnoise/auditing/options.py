@@ -124,7 +124,11 @@ class AuditOptions:
         )  # fmt: skip
         values = {key: getattr(self, key) for key in names}
         attacks = [] if self.attacks is None else _check_attacks(self.attacks)
-        are_named = all(attack == type(attack)() for attack in attacks)
+        known = dpnoise.auditing.attacks.ATTACKS
+        are_named = all(
+            type(attack) is known.get(attack.name) and attack == type(attack)()
+            for attack in attacks
+        )
         values["attacks"] = [attack.name for attack in attacks] if are_named else attacks
         defaults = {"size": type(self).size, "time_limit": type(self).time_limit}
         settings = {
