@@ -30,7 +30,7 @@ from dpnoise.core.machine import describe_machine
 from dpnoise.core.parallel import cores
 
 ROOT: Final = Path(__file__).parent.parent
-PAGE: Final = ROOT / "docs" / "auditing.md"
+PAGE: Final = ROOT / "docs" / "audit-measurements.md"
 RESULTS: Final = ROOT / "benchmarks" / "results" / "audits"  # One file for each architecture.
 TENTH: Final = 10
 RUNS: Final = 3

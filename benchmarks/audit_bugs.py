@@ -1,6 +1,6 @@
 """Audit common bugs, each with its true epsilon, and show whether the audit finds them.
 
-`PYTHONPATH=tools python -m benchmarks.audit_bugs` writes the table of docs/auditing.md. Noise is
+`PYTHONPATH=tools python -m benchmarks.audit_bugs` writes the table of docs/audit-measurements.md. Noise is
 two-sided geometric on integers, or rounded to a fine grid, so that floating point reveals nothing.
 """
 
@@ -21,7 +21,7 @@ from dpnoise.auditing.targets import TargetError
 from dpnoise.auditing.wording import bound_text
 from dpnoise.core.machine import describe_machine
 
-PAGE: Final = Path(__file__).parent.parent / "docs" / "auditing.md"
+PAGE: Final = Path(__file__).parent.parent / "docs" / "audit-measurements.md"
 CLAIM: Final = 1.0
 _GRID: Final = 2.0**20
 _FORGETTING_RATE: Final = 1e-3  # The rate at which noise is forgotten.

@@ -1,4 +1,4 @@
-"""Audit every named mechanism of other libraries, and write the table of docs/auditing.md.
+"""Audit every named mechanism of other libraries, and write the table of docs/audit-measurements.md.
 
 `PYTHONPATH=tools python -m benchmarks.audit_peers` writes the table. With names as arguments it
 prints only their rows. The note below the table names the libraries that are not installed.
@@ -17,7 +17,7 @@ from dpnoise.auditing.wording import bound_text, format_percent
 from dpnoise.core.errors import MissingExtraError
 from dpnoise.core.machine import describe_machine
 
-PAGE: Final = Path(__file__).parent.parent / "docs" / "auditing.md"
+PAGE: Final = Path(__file__).parent.parent / "docs" / "audit-measurements.md"
 CLAIM: Final = 1.0
 DELTA: Final = 1e-6
 BUDGET: Final = 10_000

@@ -118,7 +118,7 @@ def test_a_fixed_seed_is_refused() -> None:
 
 
 def test_the_docs_have_every_bug() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "auditing.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "audit-measurements.md").read_text()
     for bug in BUGS:
         assert f"\n| {bug.words} |" in page, "run `make audit-bugs`"
     for row in ROWS:

@@ -54,6 +54,8 @@ class TradeoffCurve:
 
     Every bound on it holds at the same time, with the confidence of the report.
 
+    Examples
+    --------
     >>> curve = TradeoffCurve((TradeoffPoint("a", "b", 0.5, 0.1),))
     >>> [(round(alpha, 6), round(beta, 6)) for alpha, beta in curve.corners]
     [(0.0, 1.0), (0.1, 0.5), (0.5, 0.1), (1.0, 0.0)]
