@@ -29,6 +29,7 @@ from dpnoise.core.errors import ArgumentError, is_real
 __all__ = [
     "add_up",
     "clipped_total",
+    "discriminant",
     "excludes",
     "finer_than",
     "has_bits",
@@ -39,6 +40,7 @@ __all__ = [
     "lookup",
     "number",
     "order_of_parts",
+    "parity",
     "parts_above",
     "pattern",
     "place_of_largest",
@@ -197,6 +199,42 @@ def clipped_total(
         if not (math.isnan(x) or x in special):
             total += min(max((x - centre) * scale, -limit), limit)
     return total
+
+
+def discriminant(
+    y: Parts,
+    columns: Sequence[int],
+    centres: Sequence[float],
+    scales: Sequence[float],
+    limit: float,
+    weights: Sequence[float],
+    distance_weights: Sequence[float] = (),
+) -> float:
+    """Return a weighted sum of (part - centre) * scale, each clipped; missing parts do not count.
+
+    `distance_weights` are the weights of the absolute values.
+
+    >>> discriminant([3, 7], [0, 1], [1, 9], [1, 1], 10.0, [1, 2], [5, 3])
+    14.0
+    """
+    total = 0.0
+    second = distance_weights or [0.0] * len(columns)
+    lists = _numbers(y, columns), centres, scales, weights, second
+    for x, centre, scale, weight, of_distance in zip(*lists, strict=True):
+        if not math.isnan(x):
+            deviation = min(max((x - centre) * scale, -limit), limit)
+            total = (total + deviation * weight) + abs(deviation) * of_distance
+    return total
+
+
+def parity(y: Parts, columns: Sequence[int], high: Sequence[float]) -> float:
+    """Return 1 if an odd number of some parts have their high number, else 0.
+
+    >>> parity([1, 0, 1], [0, 2], [1, 1]), parity([1, 0, 1], [0, 1], [1, 1])
+    (0.0, 1.0)
+    """
+    pairs = zip(_numbers(y, columns), high, strict=True)
+    return float(sum(x == most for x, most in pairs) % 2)
 
 
 def least_plain(y: Parts, columns: Sequence[int], special: Collection[float]) -> float:
