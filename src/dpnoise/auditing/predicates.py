@@ -12,7 +12,7 @@ a report from a file cannot run other code.
 import ast
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 from types import CodeType
@@ -49,6 +49,7 @@ __all__ = [
     "smallest",
     "step_value",
     "with_codes",
+    "with_form",
     "with_size",
     "within",
 ]
@@ -56,6 +57,20 @@ __all__ = [
 Parts = Sequence[Any]  # Parts of any type: the code checks their types.
 
 _LARGEST: Final = 1e300  # Audits clip numbers to this size.
+
+
+class OutputParts(list[Any]):
+    """The parts of one output, and the types and lengths that it shows next to them."""
+
+    def __init__(self, parts: Iterable[Any], form: object = math.nan) -> None:
+        super().__init__(parts)
+        self.form = form
+
+
+class _WithForm(list[Any]):
+    """Parts of one output and its form, which the length does not count."""
+
+    length = 0
 
 
 # Parts of an output ------------------------------------------------------------------------------
@@ -68,7 +83,7 @@ def number(y: Parts, j: int) -> float:
     (3.0, nan, 2.0)
     """
     if j < 0:
-        return float(len(y))
+        return float(y.length if isinstance(y, _WithForm) else len(y))
     if j >= len(y):
         return math.nan
     part = y[j]
@@ -99,6 +114,18 @@ def with_codes(y: Parts, codes: Mapping[Any, float], other: float) -> list[float
     """Return the parts with a number in place of each label, `other` for those without a code."""
     labels = (label(y, j) for j in range(len(y)))
     return [number(y, j) if x is None else codes.get(x, other) for j, x in enumerate(labels)]
+
+
+def with_form(y: Parts, j: int) -> Parts:
+    """Return the parts with the form of the output as part j: its types, lengths and keys.
+
+    >>> with_form(OutputParts([1.0], "('tuple', 'float')"), 2)
+    [1.0, nan, "('tuple', 'float')"]
+    """
+    missing = [math.nan] * (j - len(y))
+    parts = _WithForm([*y[:j], *missing, getattr(y, "form", math.nan)])
+    parts.length = len(y)
+    return parts
 
 
 def _entry(y: Parts, j: int) -> Any:
