@@ -138,8 +138,8 @@ def _add_weighted(
     for k in range(weights.size):
         for i in range(column.size):
             x = (np.float64(column[i]) - centre) * scale
-            x = min(max(x, -limit), limit) if x == x else 0.0  # noqa: PLR0124 - NaN is not equal to itself
-            out[k, i] = (out[k, i] + x * weights[k]) + abs(x) * of_distances[k]
+            size = min(max(x, -limit), limit) if x == x else 0.0  # noqa: PLR0124 - NaN is not equal to itself
+            out[k, i] = (out[k, i] + size * weights[k]) + abs(size) * of_distances[k]
 
 
 def _learn_weights(features: _Features, rows: Rows, count0: Floats, count1: Floats) -> Floats:
