@@ -17,11 +17,14 @@ from dpnoise.core.errors import ArgumentError
 def run_audit(
     seed: int | None, neighbours: Any, noise: int = 7, *, boosting: bool = False
 ) -> Report:
-    """Audit a target whose noise is the same in every audit, and new in every call."""
+    """Audit a target whose noise is the same in every audit, and new in every call.
+
+    With `boosting` it answers twice: trees are learned of several parts only.
+    """
     rng = np.random.default_rng(noise)
 
     def target(value: int, n: int) -> Any:
-        return value + rng.integers(-3, 4, n)
+        return value + rng.integers(-3, 4, (n, 2) if boosting else n)
 
     options: dict[str, Any] = {
         "neighbours": neighbours,

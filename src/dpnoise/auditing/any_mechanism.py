@@ -340,7 +340,8 @@ def _export_event(proposal: Proposal, source: _ViewedSource) -> Event:
     if source.views:
         return proposal.event
     encoder = source.encoder
-    text = write_event(proposal, encoder.decode, encoder.codes, encoder.other_code)
+    codes = encoder.codes, encoder.other_code
+    text = write_event(proposal, encoder.decode, *codes, encoder.form_index)
     return replace(proposal.event, source=text)
 
 

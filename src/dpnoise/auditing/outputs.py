@@ -10,6 +10,7 @@ only, so that a bound certified on rows holds for outputs.
 """
 
 import json
+import math
 import numbers
 import shlex
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.auditing.calls import TIMED_CALLS, Pace, call_in_time
-from dpnoise.auditing.predicates import label
+from dpnoise.auditing.predicates import OutputParts, label
 from dpnoise.auditing.programs import Program
 from dpnoise.auditing.targets import target
 from dpnoise.auditing.targets.mechanisms import Data, Pair
@@ -277,7 +278,8 @@ class Encoder:
     """Converts outputs to rows.
 
     `name` is the mechanism's name for errors. `first` holds some outputs for each data set, which
-    decide the number of parts in a row.
+    decide the number of parts in a row, and whether it has the form of its output, which
+    `with_form` adds always.
 
     >>> encoder = Encoder("mine", [[("no", 3.5), ("no",), None]])
     >>> encoder.rows([("no", 3.5), ("no",), None], 3).tolist()
@@ -286,7 +288,7 @@ class Encoder:
     (['its length', 'y[0]', 'y[1]'], "'no'")
     """
 
-    def __init__(self, name: str, first: Sequence[Outputs]) -> None:
+    def __init__(self, name: str, first: Sequence[Outputs], *, with_form: bool = False) -> None:
         self._name = name
         self._codes: dict[Hashable, float] = {}
         self._coded: list[Hashable] = []
@@ -297,7 +299,7 @@ class Encoder:
         forms = dict.fromkeys(
             (len(self._flatten(y)), _form_of(y)) for y in chain.from_iterable(lists)
         )
-        self._with_form = len(forms) > len({length for length, _ in forms})
+        self._with_form = with_form or len(forms) > len({length for length, _ in forms})
         for _, form in forms if self._with_form else ():
             self._code(form)
         self._widths = {self._width(outputs) for outputs in first}
@@ -343,11 +345,19 @@ class Encoder:
         """The code of all parts that were not seen before the encoder was closed."""
         return len(self._codes) + _FIRST_CODE
 
-    def decode(self, rows: Floats) -> list[list[object]]:
+    @property
+    def form_index(self) -> int | None:
+        """The index of an output's form, as if it were one of its parts, if rows have it."""
+        return self._parts if self._with_form else None
+
+    def decode(self, rows: Floats) -> list[OutputParts]:
         """Return the parts of each row: its numbers, and the labels that codes stand for."""
         labels: dict[float, object] = {code: name for name, code in self.codes.items()}
         return [
-            [labels.get(x, x) for x in row[1 : 1 + int(row[0])]]
+            OutputParts(
+                [labels.get(x, x) for x in row[1 : 1 + min(int(row[0]), self._parts)]],
+                labels.get(row[-1], row[-1]) if self._with_form else math.nan,
+            )
             for row in rows.astype(np.float64).tolist()
         ]
 
@@ -485,13 +495,13 @@ class Encoder:
         return code
 
 
-def list_parts(outputs: Outputs) -> list[list[object]]:
+def list_parts(outputs: Outputs) -> list[OutputParts]:
     """Return each output as the flat list of its parts: numbers and labels.
 
     >>> list_parts([("no", 3.5), ("no",), None])
     [['no', 3.5], ['no'], []]
     """
-    encoder = Encoder("what is replayed", [outputs])
+    encoder = Encoder("what is replayed", [outputs], with_form=True)
     return encoder.decode(encoder.rows(outputs, len(outputs)))
 
 

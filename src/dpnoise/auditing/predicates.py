@@ -12,7 +12,7 @@ a report from a file cannot run other code.
 import ast
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 from types import CodeType
@@ -29,6 +29,7 @@ from dpnoise.core.errors import ArgumentError, is_real
 __all__ = [
     "add_up",
     "clipped_total",
+    "discriminant",
     "excludes",
     "finer_than",
     "has_bits",
@@ -39,6 +40,7 @@ __all__ = [
     "lookup",
     "number",
     "order_of_parts",
+    "parity",
     "parts_above",
     "pattern",
     "place_of_largest",
@@ -47,6 +49,7 @@ __all__ = [
     "smallest",
     "step_value",
     "with_codes",
+    "with_form",
     "with_size",
     "within",
 ]
@@ -54,6 +57,20 @@ __all__ = [
 Parts = Sequence[Any]  # Parts of any type: the code checks their types.
 
 _LARGEST: Final = 1e300  # Audits clip numbers to this size.
+
+
+class OutputParts(list[Any]):
+    """The parts of one output, and the types and lengths that it shows next to them."""
+
+    def __init__(self, parts: Iterable[Any], form: object = math.nan) -> None:
+        super().__init__(parts)
+        self.form = form
+
+
+class _WithForm(list[Any]):
+    """Parts of one output and its form, which the length does not count."""
+
+    length = 0
 
 
 # Parts of an output ------------------------------------------------------------------------------
@@ -66,7 +83,7 @@ def number(y: Parts, j: int) -> float:
     (3.0, nan, 2.0)
     """
     if j < 0:
-        return float(len(y))
+        return float(y.length if isinstance(y, _WithForm) else len(y))
     if j >= len(y):
         return math.nan
     part = y[j]
@@ -97,6 +114,18 @@ def with_codes(y: Parts, codes: Mapping[Any, float], other: float) -> list[float
     """Return the parts with a number in place of each label, `other` for those without a code."""
     labels = (label(y, j) for j in range(len(y)))
     return [number(y, j) if x is None else codes.get(x, other) for j, x in enumerate(labels)]
+
+
+def with_form(y: Parts, j: int) -> Parts:
+    """Return the parts with the form of the output as part j: its types, lengths and keys.
+
+    >>> with_form(OutputParts([1.0], "('tuple', 'float')"), 2)
+    [1.0, nan, "('tuple', 'float')"]
+    """
+    missing = [math.nan] * (j - len(y))
+    parts = _WithForm([*y[:j], *missing, getattr(y, "form", math.nan)])
+    parts.length = len(y)
+    return parts
 
 
 def _entry(y: Parts, j: int) -> Any:
@@ -199,6 +228,42 @@ def clipped_total(
         if not (math.isnan(x) or x in special):
             total += min(max((x - centre) * scale, -limit), limit)
     return total
+
+
+def discriminant(
+    y: Parts,
+    columns: Sequence[int],
+    centres: Sequence[float],
+    scales: Sequence[float],
+    limit: float,
+    weights: Sequence[float],
+    distance_weights: Sequence[float] = (),
+) -> float:
+    """Return a weighted sum of (part - centre) * scale, each clipped; missing parts do not count.
+
+    `distance_weights` are the weights of the absolute values.
+
+    >>> discriminant([3, 7], [0, 1], [1, 9], [1, 1], 10.0, [1, 2], [5, 3])
+    14.0
+    """
+    total = 0.0
+    second = distance_weights or [0.0] * len(columns)
+    lists = _numbers(y, columns), centres, scales, weights, second
+    for x, centre, scale, weight, of_distance in zip(*lists, strict=True):
+        if not math.isnan(x):
+            deviation = min(max((x - centre) * scale, -limit), limit)
+            total = (total + deviation * weight) + abs(deviation) * of_distance
+    return total
+
+
+def parity(y: Parts, columns: Sequence[int], high: Sequence[float]) -> float:
+    """Return 1 if an odd number of some parts have their high number, else 0.
+
+    >>> parity([1, 0, 1], [0, 2], [1, 1]), parity([1, 0, 1], [0, 1], [1, 1])
+    (0.0, 1.0)
+    """
+    pairs = zip(_numbers(y, columns), high, strict=True)
+    return float(sum(x == most for x, most in pairs) % 2)
 
 
 def least_plain(y: Parts, columns: Sequence[int], special: Collection[float]) -> float:

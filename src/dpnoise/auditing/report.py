@@ -221,7 +221,7 @@ class Report:
         >>> [count.trials for count in report.replay([0.25, 1.5, -3.0])]
         [3]
         """
-        parts: list[list[object]] = []
+        parts: Sequence[Sequence[object]] = []
         counts: list[EventCount | None] = []
         for finding in self.findings:
             flags = None

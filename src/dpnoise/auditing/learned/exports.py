@@ -1,5 +1,6 @@
 """Learned events as Python, which calls functions of `auditing.predicates`."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -8,10 +9,10 @@ import numpy as np
 from dpnoise.auditing.learned.expected_bounds import Proposal
 from dpnoise.auditing.learned.steps import Steps, find_cells
 from dpnoise.auditing.learned.views import PARTS, View
-from dpnoise.auditing.predicates import evaluate_predicate, pattern_of
+from dpnoise.auditing.predicates import evaluate_predicate, pattern_of, with_form
 from dpnoise.core.arrays import Flags, Floats
 
-Decode = Callable[[Floats], list[list[object]]]
+Decode = Callable[[Floats], Sequence[Sequence[object]]]
 Codes = Mapping[object, float]  # The code of each label.
 
 _MOST_RANGES: Final = 2  # The most ranges that are written as comparisons.
@@ -19,16 +20,21 @@ _OUTSIDE: Final = 1e301  # In place of infinity, which is no literal; numbers ar
 
 
 def write_event(
-    proposal: Proposal, decode: Decode, codes: Codes | None = None, other_code: float = 0.0
+    proposal: Proposal,
+    decode: Decode,
+    codes: Codes | None = None,
+    other_code: float = 0.0,
+    form: int | None = None,
 ) -> str:
     """Return an event as an expression in `y`, an output as a list of its parts.
 
     `decode` returns the parts of rows, `codes` has the code of each label, and labels without a
-    code have the other one. The text is empty if a view has no source.
+    code have the other one. `form` is the index of the form of an output, if events may read it.
+    The text is empty if a view has no source.
     """
     if not all(view.source for view in proposal.score.views):
         return ""
-    return _Writer(proposal, decode, codes or {}, other_code).write()
+    return _Writer(proposal, decode, codes or {}, other_code, form).write()
 
 
 def agrees(source: str, proposal: Proposal, rows: Floats, decode: Decode) -> bool:
@@ -39,9 +45,16 @@ def agrees(source: str, proposal: Proposal, rows: Floats, decode: Decode) -> boo
 class _Writer:
     """Writes one event."""
 
-    def __init__(self, proposal: Proposal, decode: Decode, codes: Codes, other_code: float) -> None:
+    def __init__(
+        self,
+        proposal: Proposal,
+        decode: Decode,
+        codes: Codes,
+        other_code: float,
+        form: int | None,
+    ) -> None:
         self._proposal, self._decode = proposal, decode
-        self._codes, self._other_code = codes, other_code
+        self._codes, self._other_code, self._form = codes, other_code, form
         self._defined = False  # Whether z has been defined.
 
     def write(self) -> str:
@@ -61,18 +74,29 @@ class _Writer:
             return " or ".join(_ranges(self._read(view), step.edges, inside)) or "False"
         if set(step.edges.tolist()) & {*self._codes.values()}:
             return self._part_with_labels(view, step.edges, inside)
-        return " or ".join(_ranges(view.source.format(y="y", z="y"), step.edges, inside)) or "False"
+        return " or ".join(_ranges(self._plain(view), step.edges, inside)) or "False"
+
+    def _name_of_output(self, source: str) -> str:
+        """Return the output as a view reads it: with its form if it may read that."""
+        reads_form = self._form is not None and re.search(rf"\b{self._form}\b", source)
+        return f"with_form(y, {self._form})" if reads_form else "y"
+
+    def _plain(self, view: View) -> str:
+        """Return what a view reads from y where no label matters."""
+        y = self._name_of_output(view.source)
+        return view.source.format(y=y, z=y)
 
     def _read(self, view: View) -> str:
         """Return the number or the pattern that a view reads from y."""
         if not self._codes or "{z}" not in view.source:
-            return view.source.format(y="y", z="y")
+            return self._plain(view)
         first, rest = view.source.partition("{z}")[::2]
-        z = "z"
+        y, z = self._name_of_output(view.source), "z"
         if not self._defined:
-            z = f"(z := with_codes(y, {dict(self._codes)!r}, {self._other_code!r}))"
+            parts = "y" if self._form is None else f"with_form(y, {self._form})"
+            z = f"(z := with_codes({parts}, {dict(self._codes)!r}, {self._other_code!r}))"
             self._defined = True
-        return f"{first.format(y='y')}{z}{rest.format(y='y', z='z')}"
+        return f"{first.format(y=y)}{z}{rest.format(y=y, z='z')}"
 
     def _term(self, view: View, step: Steps, weight: float) -> str:
         values = weight * step.ratios
@@ -92,18 +116,20 @@ class _Writer:
         """Return the patterns of chosen cells, each with its cell."""
         cells = [2 * k + 1 for k in range(len(edges) // 2) if chosen[2 * k + 1]]
         rows = [view.examples[float(edges[cell - 1])] for cell in cells]
-        parts = self._decode(np.array(rows)) if rows else []
+        parts: Sequence[Sequence[object]] = self._decode(np.array(rows)) if rows else []
+        if self._form is not None:
+            parts = [with_form(y, self._form) for y in parts]
         z_of = [self._with_codes(y) for y in parts]
         patterns = [pattern_of(view.source, y, z) for y, z in zip(parts, z_of, strict=True)]
         return sorted(zip(patterns, cells, strict=True), key=repr)
 
-    def _with_codes(self, y: list[object]) -> list[object]:
+    def _with_codes(self, y: Sequence[object]) -> list[object]:
         codes, other = self._codes, self._other_code
         return [codes.get(x, other) if isinstance(x, str | bytes) else x for x in y]
 
     def _part_with_labels(self, view: View, edges: Floats, inside: Flags) -> str:
         """Return the event of a part that may be a label."""
-        part = view.source.format(z="y")
+        part = self._plain(view)
         every_code = np.array([*self._codes.values(), self._other_code])
         *of_codes, usual = inside[find_cells(edges, every_code)].tolist()
         numbers, own = inside.copy(), set()

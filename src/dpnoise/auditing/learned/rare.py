@@ -6,17 +6,23 @@ of how often each was seen.
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 
 from dpnoise.auditing.learned.expected_bounds import LEAKS, Score
 from dpnoise.auditing.learned.steps import Steps, find_cells
-from dpnoise.auditing.learned.views import Rows, Text, View, group_equal_rows, reader, row_codes
+from dpnoise.auditing.learned.views import (
+    Rows,
+    Text,
+    View,
+    group_equal_rows,
+    listing,
+    part_source,
+    reader,
+    row_codes,
+)
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats
-
-_WHOLE_OUTPUT: Final = View("the whole output", LEAKS, lambda b: row_codes(b.rows), coded=True)
 
 
 def find_rare_leaks(
@@ -36,15 +42,26 @@ def find_rare_leaks(
     for j in columns:
         step = _leaks_of(rows0[:, j], rows1[:, j], text, least_in_tail)
         if step is not None:
-            found.append((View(names[j], LEAKS, reader(j), text=text), step))
+            found.append((View(names[j], LEAKS, reader(j), text=text, source=part_source(j)), step))
     if len(columns) > 1:
-        step = _leaks_of(row_codes(rows0), row_codes(rows1), None, least_in_tail)
+        codes = row_codes(rows0), row_codes(rows1)
+        step = _leaks_of(*codes, None, least_in_tail)
         if step is not None:
-            found.append((_WHOLE_OUTPUT, step))
+            found.append((_view_of_whole(np.concatenate([rows0, rows1]), codes, step), step))
     if not found:
         return None
     leaky, step_functions = zip(*found, strict=True)
     return Score(leaky, step_functions, (1.0,) * len(found))
+
+
+def _view_of_whole(rows: Rows, codes: tuple[Floats, Floats], step: Steps) -> View:
+    """Return the view of the codes of whole rows, with a row for each code that leaks."""
+    values, first = np.unique(np.concatenate(codes), return_index=True)
+    leaks = np.isin(values, step.edges)
+    examples = dict(zip(values[leaks].tolist(), rows[first[leaks]], strict=True))
+    source = f"pattern({{y}}, {listing(range(-1, rows.shape[1] - 1))}, [], [])"
+    words, take = "the whole output", lambda block: row_codes(block.rows)
+    return View(words, LEAKS, take, coded=True, source=source, examples=examples)
 
 
 def _leaks_of(x0: Rows, x1: Rows, text: Text | None, least_in_tail: int) -> Steps | None:

@@ -84,7 +84,7 @@ def views_of(
     leading = [j for j in (columns if ranked is None else ranked) if j in {*columns}]
     viewed = sorted(leading[:most])
     views = [
-        View(names[j], PARTS, reader(j), text=text if j else no_text, source=_part_source(j))
+        View(names[j], PARTS, reader(j), text=text if j else no_text, source=part_source(j))
         for j in viewed
     ]
     for j in [j for j in leading if j > 0][: TUNING.parts_with_bits]:
@@ -93,9 +93,9 @@ def views_of(
     if len(continuous) > 1:
         # The difference of each part from the next undoes cumulative sums.
         first = continuous[0]
-        views.append(View(names[first], DIFFERENCES, reader(first), source=_part_source(first)))
+        views.append(View(names[first], DIFFERENCES, reader(first), source=part_source(first)))
         for i, j in pairwise(continuous):
-            words, source = f"{names[j]} - {names[i]}", f"{_part_source(j)} - {_part_source(i)}"
+            words, source = f"{names[j]} - {names[i]}", f"{part_source(j)} - {part_source(i)}"
             views.append(View(words, DIFFERENCES, _difference_reader(i, j), source=source))
     if len(numbers) > 1:
         views += _summary_views(sample, numbers)
@@ -110,12 +110,12 @@ def varying_columns(sample: Rows) -> list[int]:
     return [j for j in range(sample.shape[1]) if _varies(sample[:, j])]
 
 
-def _part_source(j: int) -> str:
+def part_source(j: int) -> str:
     """Return the source of column j of a row, whose first column is the number of parts."""
     return f"number({{z}}, {j - 1})" if j else "number({y}, -1)"
 
 
-def _listing(numbers: Iterable[float]) -> str:
+def listing(numbers: Iterable[float]) -> str:
     """Return numbers as a list in Python, in which 1e999 is infinity."""
     texts = (repr(float(x)).removesuffix(".0").replace("inf", "1e999") for x in numbers)
     return f"[{', '.join(texts)}]"
@@ -138,7 +138,7 @@ def _difference_reader(i: int, j: int) -> Take:
 
 def _bit_views(x: Floats, j: int, name: str) -> list[View]:
     """Return views of the bits of one part: its parity, its fraction, or its first and last bit."""
-    known, part = x[np.isfinite(x)], _part_source(j)
+    known, part = x[np.isfinite(x)], part_source(j)
     if len(np.unique(known)) <= TUNING.discrete_values:
         return []
     if (known == np.rint(known)).all():
@@ -179,15 +179,15 @@ def _summary_views(sample: Floats, numbers: list[int]) -> list[View]:
         def take(block: Block) -> Floats:
             most, indices = np.full(len(block.rows), -np.inf), np.zeros(len(block.rows))
             for k, j in enumerate(numbers):
-                _keep_larger(_column(block.rows, j), sign, float(k), most, indices)
+                _keep_larger(column_of(block.rows, j), sign, float(k), most, indices)
             return indices if index else np.where(most == -np.inf, np.nan, sign * most)
 
         return take
 
-    columns = _listing(j - 1 for j in numbers)
+    columns = listing(j - 1 for j in numbers)
     clipped = _total_source(numbers, medians, spreads, 1.0)
     plain_sum = _total_source(numbers, zeros, ones, np.inf)
-    above = f"parts_above({{z}}, {columns}, {_listing(medians)})"
+    above = f"parts_above({{z}}, {columns}, {listing(medians)})"
     every_view = [
         ("the largest part", find_extreme(1.0, index=False), f"largest({{z}}, {columns})"),
         ("the smallest part", find_extreme(-1.0, index=False), f"smallest({{z}}, {columns})"),
@@ -260,13 +260,13 @@ def _joint_views(
     plain = set(numbers)
 
     def pattern(block: Block) -> Floats:
-        columns = ((j, _column(block.rows, j)) for j in parts)
+        columns = ((j, column_of(block.rows, j)) for j in parts)
         marks = (_mark_special(column, points) if j in plain else column for j, column in columns)
         return _codes(len(block.rows), marks)
 
     source = (
-        f"pattern({{y}}, {_listing(j - 1 for j in parts)}, {_listing(j - 1 for j in numbers)}, "
-        f"{_listing(points)})"
+        f"pattern({{y}}, {listing(j - 1 for j in parts)}, {listing(j - 1 for j in numbers)}, "
+        f"{listing(points)})"
     )
     views = [View(words, kind, pattern, coded=True, source=source)]
     if not numbers:
@@ -278,12 +278,12 @@ def _joint_views(
     def smallest_plain(block: Block) -> Floats:
         out = np.full(len(block.rows), np.inf)
         for j in numbers:
-            column = _column(block.rows, j)
+            column = column_of(block.rows, j)
             np.minimum(out, np.where(_mark_special(column, points) == 0, column, np.inf), out=out)
         return out
 
     sum_plain = _adder(numbers, medians, spreads, 1.0, points)
-    least = f"least_plain({{z}}, {_listing(j - 1 for j in numbers)}, {_listing(points)})"
+    least = f"least_plain({{z}}, {listing(j - 1 for j in numbers)}, {listing(points)})"
     total = _total_source(numbers, medians, spreads, 1.0, points)
     for size_of, size, size_source in (
         (smallest_plain, "how small the least of the others is", least),
@@ -299,8 +299,8 @@ def _total_source(
 ) -> str:
     """Return the source of what `_adder` makes with the same arguments."""
     scales = [1 / max(spread, _SMALLEST_SPREAD) for spread in spreads.tolist()]
-    lists = [_listing(j - 1 for j in parts), _listing(medians), _listing(scales)]
-    options = "" if limit == np.inf else f", {limit}, {_listing(points)}"
+    lists = [listing(j - 1 for j in parts), listing(medians), listing(scales)]
+    options = "" if limit == np.inf else f", {limit}, {listing(points)}"
     return f"clipped_total({{z}}, {', '.join(lists)}{options})"
 
 
@@ -317,7 +317,7 @@ def _with_size(
         code = block.of(pattern).astype(np.uint64) * np.uint64(0xBF58476D1CE4E5B9)
         return (((code >> np.uint64(11)) + size) & _BITS).astype(np.float64)
 
-    source = f"with_size({view.source}, {size_source}, {_listing(cuts)})"
+    source = f"with_size({view.source}, {size_source}, {listing(cuts)})"
     return replace(view, take=take, ordered_span=TUNING.size_classes, source=source, examples={})
 
 
@@ -325,24 +325,24 @@ def views_given(sample: Floats, names: Sequence[str], public: Sequence[int]) -> 
     """Return a view of each varying column together with the public columns, in classes."""
 
     def pattern(block: Block) -> Floats:
-        return _codes(len(block.rows), (_column(block.rows, j) for j in public))
+        return _codes(len(block.rows), (column_of(block.rows, j) for j in public))
 
     def size_of(j: int) -> Callable[[Block], Floats]:
-        return lambda block: np.nan_to_num(_column(block.rows, j).astype(np.float64), nan=-np.inf)
+        return lambda block: np.nan_to_num(column_of(block.rows, j).astype(np.float64), nan=np.inf)
 
     given = f"given {' and '.join(names[j] for j in public)}"
-    source = f"pattern({{y}}, {_listing(j - 1 for j in public)}, [], [])"
+    source = f"pattern({{y}}, {listing(j - 1 for j in public)}, [], [])"
     others = [j for j in varying_columns(sample) if j not in public][: TUNING.parts_viewed]
     joint = [
         (j, View(f"{names[j]}, {given},", PARTS, pattern, coded=True, source=source))
         for j in (others if public else [])
     ]
-    return [_with_size(view, sample, size_of(j), _part_source(j)) for j, view in joint]
+    return [_with_size(view, sample, size_of(j), part_source(j)) for j, view in joint]
 
 
 def row_codes(rows: Rows) -> Floats:
     """Return a code of each row."""
-    return _codes(len(rows), (_column(rows, j) for j in range(rows.shape[1])))
+    return _codes(len(rows), (column_of(rows, j) for j in range(rows.shape[1])))
 
 
 def _codes(n: int, columns: Iterable[Rows | Marks]) -> Floats:
@@ -382,7 +382,7 @@ def _fold(codes: NDArray[np.uint64], table: Integers, first: Integers, same: Int
     return groups
 
 
-def _column(rows: Rows, j: int) -> Rows:
+def column_of(rows: Rows, j: int) -> Rows:
     """Return a contiguous column: kernels are fastest on contiguous memory."""
     return np.ascontiguousarray(rows[:, j])
 
@@ -395,7 +395,7 @@ def _adder(
     def take(block: Block) -> Floats:
         out = np.zeros(len(block.rows))
         for j, median, spread in zip(parts, medians.tolist(), spreads.tolist(), strict=True):
-            column = _column(block.rows, j)
+            column = column_of(block.rows, j)
             marks = _mark_special(column, points)
             _add_plain(column, marks, median, 1 / max(spread, _SMALLEST_SPREAD), limit, out)
         return out

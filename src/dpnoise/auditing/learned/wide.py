@@ -5,14 +5,24 @@ parts reveal a little each. A linear discriminant needs only means and covarianc
 noise that parts share, such as that of a total of the parts.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
 import numpy as np
 
 from dpnoise.auditing.learned.steps import count_by_cell, find_cells
-from dpnoise.auditing.learned.views import CODES, Block, Rows, Take, View, median_and_spread
+from dpnoise.auditing.learned.views import (
+    CODES,
+    Block,
+    Rows,
+    Take,
+    View,
+    column_of,
+    listing,
+    median_and_spread,
+)
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats
 from dpnoise.kernels import compile_kernel
@@ -48,49 +58,88 @@ def discriminant_views(
     ridge: a small one shows sums without noise, and a large one needs fewer releases.
     """
     medians, spreads = median_and_spread(rows[: TUNING.view_outputs, columns].astype(np.float64))
-    for words, (transform, factor) in list(_KINDS.items())[: 1 if quick else None]:
-        if factor * len(columns) <= TUNING.most_discriminant_features:
-            features = _Features(columns, medians, spreads, transform)
+    centres, scales = medians, 1 / np.maximum(spreads, np.finfo(np.float64).tiny)
+    for words, (limit, with_distances) in list(_KINDS.items())[: 1 if quick else None]:
+        if (1 + with_distances) * len(columns) <= TUNING.most_discriminant_features:
+            features = _Features(columns, centres, scales, limit, with_distances)
             weights = _learn_weights(features, rows, count0, count1)
-            project = _projection(features, weights)
-            takes = [_column_of(project, k) for k in range(weights.shape[1])]
+            project = features.projection(weights)
             shown = f"the linear discriminant of {words}"
-            yield [View(shown, DISCRIMINANT, take) for take in takes]
+            yield [
+                View(shown, DISCRIMINANT, _line_of(project, k), source=features.source(w))
+                for k, w in enumerate(weights.T)
+            ]
 
 
-def _clip(x: Floats) -> Floats:
-    return np.clip(x, -TUNING.discriminant_clip, TUNING.discriminant_clip, out=x)
-
-
-def _with_distances(x: Floats) -> Floats:
-    return np.hstack([x, np.abs(x)])
-
-
-# Functions of the deviations of parts from their medians, in spreads, and the features of a part.
-_KINDS: Final[dict[str, tuple[Callable[[Floats], Floats], int]]] = {
-    "the parts": (lambda x: x, 1),
-    "the parts, each clipped": (_clip, 1),
-    "the parts and their distances from the middle": (_with_distances, 2),
+# Limits of the deviations of parts from their medians, in spreads, and whether their sizes count.
+_KINDS: Final[dict[str, tuple[float, bool]]] = {
+    "the parts": (_FARTHEST, False),
+    "the parts, each clipped": (TUNING.discriminant_clip, False),
+    "the parts and their distances from the middle": (_FARTHEST, True),
 }
 
 
+@dataclass(frozen=True)
 class _Features:
-    """Features of the deviations of columns from their medians."""
+    """Clipped deviations of columns from their medians, and perhaps the sizes of these."""
 
-    def __init__(
-        self,
-        columns: list[int],
-        medians: Floats,
-        spreads: Floats,
-        transform: Callable[[Floats], Floats],
-    ) -> None:
-        self._columns, self._medians, self._spreads = columns, medians, spreads
-        self._transform = transform
+    columns: list[int]
+    centres: Floats
+    scales: Floats
+    limit: float
+    with_distances: bool
 
     def __call__(self, rows: Rows) -> Floats:
         """Return the features of each row; a missing part counts as the median."""
-        x = (rows[:, self._columns] - self._medians) / self._spreads
-        return self._transform(np.clip(np.nan_to_num(x, copy=False), -_FARTHEST, _FARTHEST, out=x))
+        x = np.nan_to_num((rows[:, self.columns] - self.centres) * self.scales, copy=False)
+        x = np.clip(x, -self.limit, self.limit, out=x)
+        return np.hstack([x, np.abs(x)]) if self.with_distances else x
+
+    def projection(self, weights: Floats) -> Take:
+        """Return a function that gives one line for each column of the weights.
+
+        It adds in the order of the columns, as `discriminant` does, so that both round alike.
+        """
+        d = len(self.columns)
+        of_parts = np.ascontiguousarray(weights[:d])
+        of_distances = np.ascontiguousarray(weights[d:]) if self.with_distances else 0 * of_parts
+
+        def project(block: Block) -> Floats:
+            out = np.zeros((weights.shape[1], len(block.rows)))
+            for i, j in enumerate(self.columns):
+                centre, scale = float(self.centres[i]), float(self.scales[i])
+                column, both = column_of(block.rows, j), (of_parts[i], of_distances[i])
+                _add_weighted(column, centre, scale, self.limit, *both, out)
+            return out
+
+        return project
+
+    def source(self, weights: Floats) -> str:
+        """Return the discriminant with these weights in Python."""
+        d = len(self.columns)
+        lists = (j - 1 for j in self.columns), self.centres, self.scales, weights[:d], weights[d:]
+        indices, centres, scales, of_parts, of_distances = map(listing, lists)
+        options = f", {of_distances}" if self.with_distances else ""
+        shown = f"{indices}, {centres}, {scales}, {self.limit}, {of_parts}{options}"
+        return f"discriminant({{z}}, {shown})"
+
+
+@compile_kernel
+def _add_weighted(
+    column: Rows,
+    centre: float,
+    scale: float,
+    limit: float,
+    weights: Floats,
+    of_distances: Floats,
+    out: Floats,
+) -> None:
+    """Add the weighted deviation of a part, and its weighted size, to each line of `out`."""
+    for k in range(weights.size):
+        for i in range(column.size):
+            x = (np.float64(column[i]) - centre) * scale
+            size = min(max(x, -limit), limit) if x == x else 0.0  # noqa: PLR0124 - NaN is not equal to itself
+            out[k, i] = (out[k, i] + size * weights[k]) + abs(size) * of_distances[k]
 
 
 def _learn_weights(features: _Features, rows: Rows, count0: Floats, count1: Floats) -> Floats:
@@ -133,18 +182,7 @@ def _add_products(x: Floats, weights: Floats, out: Floats) -> None:
                 out[a, b] += weights[i] * x[i, a] * x[i, b]
 
 
-def _projection(features: _Features, weights: Floats) -> Take:
-    def project(block: Block) -> Floats:
-        out = np.empty((weights.shape[1], len(block.rows)))
-        for start in range(0, len(block.rows), TUNING.block_rows):
-            span = slice(start, start + TUNING.block_rows)
-            out[:, span] = (features(block.rows[span]) @ weights).T
-        return out
-
-    return project
-
-
-def _column_of(project: Take, k: int) -> Take:
+def _line_of(project: Take, k: int) -> Take:
     return lambda block: np.asarray(block.of(project)[k])
 
 
@@ -181,4 +219,6 @@ def _parity_view(columns: list[int], high: Floats, names: Sequence[str]) -> View
         flags = [block.rows[:, j] == most for j, most in zip(columns, high, strict=True)]
         return np.asarray(np.logical_xor.reduce(flags), dtype=np.float64)
 
-    return View(f"the parity of {' and '.join(names[j] for j in columns)}", CODES, take)
+    words = f"the parity of {' and '.join(names[j] for j in columns)}"
+    source = f"parity({{z}}, {listing(j - 1 for j in columns)}, {listing(high)})"
+    return View(words, CODES, take, source=source)
