@@ -334,7 +334,8 @@ def test_the_command_that_repeats_an_audit_gives_every_option_again(
         "time_limit": 3.0, "seed": 0,
     }  # fmt: skip
     seen = only_in_python | read_from_a_file
-    for claim in ({"epsilon": 1.0, "delta": 1e-6, "curve": True}, {"mu": 1.0}, {"rho": 0.5}):
+    noise: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "curve": True}
+    for claim in (noise, {"mu": 1.0}, {"rho": 0.5}):
         again = AuditOptions(**claim, **options).command("numpy.laplace", "numpy.laplace")
         received.clear()
         assert cli.main(shlex.split(again)[1:]) == 2

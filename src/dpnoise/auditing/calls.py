@@ -143,8 +143,8 @@ def with_time_limit(target: Target, seconds: float) -> Target:
 def time_calls(ask: Callable[[int], object], most: int = _TIMED_RELEASES) -> Pace:
     """Return the pace of a target from calls of one release and of `most`.
 
-    A call before them is not timed, because it may take longer than later ones. For the same reason
-    a long call is timed again if it takes longer than as many short ones.
+    The first call is not timed, because it may compile. The first call for more than one release
+    may compile, too: if it takes much longer than `most` calls of one, a second one is timed.
     """
     pace = Pace(_DRAWING_SECONDS)
 
