@@ -27,8 +27,8 @@ def assert_private(
 
     Passing proves nothing: see `dpnoise.audit`. A mechanism that keeps its claim fails with
     probability at most 1 - confidence, 0.001 by default; a suite that runs often needs a higher
-    confidence. A claim that the sample size could not refute is an error, because such a test could
-    never fail.
+    confidence. Two tests could never fail, and are errors: a claim that the sample size could not
+    refute, and a mechanism of which nothing was observed, such as one whose outputs are all equal.
 
     Parameters
     ----------
@@ -50,6 +50,8 @@ def assert_private(
     """
     report = audit(mechanism, epsilon, delta, **options)
     report.raise_if_broken()
+    if not report.observed:
+        raise ArgumentError(f"{report.target}: {report.verdict}")
     if not report.refutable:
         raise ArgumentError(f"{report.target}: {report.verdict} Give a larger budget.")
     return report

@@ -211,7 +211,20 @@ def test_a_mechanism_that_does_not_fails_as_an_assertion() -> None:
 
 def test_a_test_that_could_never_fail_is_an_error() -> None:
     with pytest.raises(ArgumentError, match="Give a larger budget"):
-        assert_private(lambda _, n: np.zeros(n), 30.0, neighbours=[(3, 4)], budget=2_000)
+        assert_private(add_noise, 30.0, neighbours=[(3, 4)], budget=2_000)
+
+
+def test_outputs_that_do_not_depend_on_the_data_pass() -> None:
+    """Nothing can be learned of them, but they were seen to vary."""
+    options: dict[str, Any] = {"neighbours": [(0, 1)], "budget": 4_000, "confidence": CERTAIN}
+    assert assert_private(lambda _, n: np.random.default_rng().random(n) < 0.5, 1.0, **options).observed
+
+
+@pytest.mark.parametrize("neighbours", [[(3, 4)], None])
+def test_outputs_that_are_all_equal_are_an_error(neighbours: Any) -> None:
+    options: dict[str, Any] = {"neighbours": neighbours, "budget": 4_000, "confidence": CERTAIN}
+    with pytest.raises(ArgumentError, match="Nothing was observed"):
+        assert_private(lambda _, n: np.zeros(n), 1.0, **options)
 
 
 def test_an_infinite_epsilon_of_the_table_is_one_that_no_claim_covers() -> None:

@@ -258,6 +258,22 @@ def test_without_a_budget_a_slow_target_is_asked_for_what_comes_in_two_minutes(
     assert "budget=" not in report.command
 
 
+@pytest.mark.parametrize("first_compiled", [1, 2])
+def test_a_target_that_compiles_in_its_first_calls_gets_the_whole_budget(
+    clock: Clock, first_compiled: int
+) -> None:
+    """It compiles for two seconds, in its first call or in the first of several releases."""
+    asked: list[int] = []
+
+    def compiled(value: float, n: int) -> Any:
+        clock.now += 2.0 * (n >= first_compiled > max(asked, default=0)) + 1e-6 * n
+        asked.append(n)
+        return add_noise(value, n)
+
+    dpnoise.audit(compiled, 1.0, pairs=[(0, 1)], attacks=["threshold"])
+    assert sum(asked) > 400_000  # Of 480,000; at one pair, some are left over.
+
+
 def test_a_mechanism_that_takes_a_second_an_output_is_not_taken_for_one_that_hangs(
     clock: Clock,
 ) -> None:

@@ -44,14 +44,15 @@ def audit_flip(mechanism: Any = flip, **options: Any) -> Report:
 def test_the_command_has_every_option() -> None:
     options = AuditOptions(
         epsilon=1.0, delta=1e-6, sensitivity=2.0, neighbours="rows", data=[[1, "a"], [2.5, None]],
-        size=7, one_by_one=True, boosting=True, budget=5_000, confidence=0.99, time_limit=3.0,
-        seed=0,
+        size=7, one_by_one=True, exceptions="output", boosting=False, public=[0, "y[1]"],
+        budget=5_000, confidence=0.99, time_limit=3.0, seed=0,
     )  # fmt: skip
     text = options.command(flip, "flip").removeprefix("dpnoise.audit(flip, ")
     assert eval(f"dict({text}") == {  # noqa: S307 - the text under test
         "epsilon": 1.0, "delta": 1e-6, "sensitivity": 2.0, "neighbours": "rows",
-        "data": [[1, "a"], [2.5, None]], "size": 7, "one_by_one": True, "boosting": True,
-        "budget": 5_000, "confidence": 0.99, "time_limit": 3.0, "seed": 0,
+        "data": [[1, "a"], [2.5, None]], "size": 7, "one_by_one": True,
+        "exceptions": "output", "boosting": False, "public": [0, "y[1]"], "budget": 5_000,
+        "confidence": 0.99, "time_limit": 3.0, "seed": 0,
     }  # fmt: skip
 
 
@@ -60,6 +61,17 @@ def test_the_command_has_pairs_of_arrays_and_names_what_has_no_text() -> None:
     assert "neighbours=[(np.array([1.0]), [2])]" in pairs
     objects = AuditOptions(epsilon=1.0, neighbours=[(object(), [2])]).command(flip, "flip")
     assert "neighbours=neighbours" in objects
+
+
+@pytest.mark.parametrize(
+    ("option", "shown"),
+    [({"boosting": False}, "boosting=False"), ({"views": [len]}, "views=views")],
+)
+def test_what_no_shell_can_say_is_repeated_in_python(option: Any, shown: str) -> None:
+    options = AuditOptions(epsilon=1.0, neighbours="vector", **option)
+    again = options.command("module:f", "module:f")
+    assert again.startswith("dpnoise.audit('module:f', ")
+    assert shown in again
 
 
 # What was observed -------------------------------------------------------------------------------

@@ -5,14 +5,17 @@ import json
 import re
 import shlex
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import dpnoise
 from dpnoise import cli
 from dpnoise.auditing import additive_noise, targets
+from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.processes import Observation
 from dpnoise.auditing.report import FORMAT, Report, read_list
 from dpnoise.auditing.targets import adapters
@@ -303,6 +306,48 @@ def test_a_library_that_no_attack_could_be_run_against_costs_the_status(
     status, _, err = run(capsys, "--all", "--attack", "mironov", "--budget", "24000")
     assert status == 2
     assert "No attack could be run against dpnoise.release: nothing is known." in err
+
+
+@pytest.fixture
+def received(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return the options that `dpnoise.audit` receives from the command, in place of an audit."""
+    received: dict[str, Any] = {}
+
+    def audit(_target: object, **options: Any) -> None:
+        received.update(options)
+        raise targets.TargetError("not audited")
+
+    monkeypatch.setattr(dpnoise, "audit", audit)
+    return received
+
+
+def test_the_command_that_repeats_an_audit_gives_every_option_again(
+    received: dict[str, Any],
+) -> None:
+    """A new option must be one of the command line, or be listed here."""
+    only_in_python = {"views", "progress", "watch"}
+    read_from_a_file = {"data"}
+    options: dict[str, Any] = {
+        "sensitivity": 2.0, "neighbours": "vector", "size": 7, "attacks": ["precision"],
+        "pairs": [(0.0, 1.0)], "one_by_one": True, "exceptions": "output", "boosting": True,
+        "public": [0, "y[1]"], "budget": 5_000, "confidence": 0.99, "scale": 2.0,
+        "time_limit": 3.0, "seed": 0,
+    }  # fmt: skip
+    seen = only_in_python | read_from_a_file
+    noise: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "curve": True}
+    for claim in (noise, {"mu": 1.0}, {"rho": 0.5}):
+        again = AuditOptions(**claim, **options).command("numpy.laplace", "numpy.laplace")
+        received.clear()
+        assert cli.main(shlex.split(again)[1:]) == 2
+        expected = {**claim, **options, "delta": claim.get("delta", 0.0)}
+        assert {name: received[name] for name in expected} == expected
+        seen |= expected.keys()
+    assert seen == {option.name for option in fields(AuditOptions)}
+
+
+def test_boosting_is_left_to_the_default_unless_it_is_asked_for(received: dict[str, Any]) -> None:
+    assert cli.main(["audit", "numpy.laplace", "--epsilon", "1"]) == 2
+    assert "boosting" not in received
 
 
 def test_the_claim_is_required(capsys: pytest.CaptureFixture[str]) -> None:

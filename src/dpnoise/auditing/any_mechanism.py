@@ -49,6 +49,7 @@ _Result = TypeVar("_Result")
 _CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
 # First outputs on which an event and its text must agree.
 _COMPARED_OUTPUTS: Final = 1_000
+_COMPARED_ROWS: Final = 64  # Rows that show which part varies.
 _COIN: Final = " on average: a fair coin chose the data set of each release"
 _METHOD: Final = (
     "{pairs} pairs of data sets were compared on {sizes.screening:,} releases of each data set. "
@@ -319,12 +320,16 @@ def _choose_events(
         # Without a comparison to follow, the thresholds chosen here are final: so be cautious.
         estimator = replace(estimator, caution=TUNING.discount_of_best)
     best, counts, trials = _run_pilot(source, learned, sizes, estimator)
+    seen = [hits.sum() + sum(p.hits) for hits, (p, _) in zip(counts, best, strict=True)]
+    told = [i for i, hits in enumerate(seen) if 0 < hits < 2 * (trials + sizes.tuning)]
+    best, counts = [best[i] for i in told], counts[told]
     events = [
         (_export_event(proposal, source), pair[::-1] if proposal.swapped else pair)
         for proposal, pair in best
     ]
     if not events:
-        events, counts = [(_CONSTANT, pairs[0])], np.zeros((1, 2))
+        rows = source.rows(pairs[0][0], _COMPARED_ROWS)
+        events, counts = [(_event_of_halves(rows, source.names), pairs[0])], np.zeros((1, 2))
     candidates = []
     for (event, pair), hits in zip(events, counts.astype(int).tolist(), strict=True):
         at0, at1 = (EventCount(h, trials) for h in hits)
@@ -333,6 +338,17 @@ def _choose_events(
     seconds_each = (time.perf_counter() - clock) / (2 * (sizes.tuning + sizes.comparing))
     proposals = [proposal for proposal, _ in best]
     return _ChosenEvents(candidates, proposals, seconds_each, len(best_pairs), len(learned))
+
+
+def _event_of_halves(rows: Floats, names: Sequence[str]) -> Event:
+    """Return an event of the first part that varies, for data sets that nothing tells apart."""
+    for j, column in enumerate(rows.T):
+        values = np.unique(column[~np.isnan(column)])
+        if len(values) > 1:
+            cut = max(float(np.nanmedian(column)), float(values[1]))
+            text = f"{names[j]} is in the upper half of its values"
+            return Event(text, lambda y, j=j, cut=cut: y[:, j] >= cut)
+    return _CONSTANT
 
 
 def _export_event(proposal: Proposal, source: _ViewedSource) -> Event:

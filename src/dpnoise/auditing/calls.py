@@ -30,6 +30,8 @@ TIMED_CALLS: Final = 3  # Calls of one release that are timed: the shortest coun
 # Seconds below which a call is short enough, so that the load of a machine does not decide how many
 # calls are made.
 _SHORT_CALL: Final = 0.005
+# How much longer a call takes than as many calls of one release, if it is timed again.
+_SLOW_START: Final = 2.0
 _TIMED_RELEASES: Final = 64  # Releases that are timed to predict the total time.
 _REASON: Final = "An audit counts releases that are independent of each other."
 
@@ -141,14 +143,22 @@ def with_time_limit(target: Target, seconds: float) -> Target:
 def time_calls(ask: Callable[[int], object], most: int = _TIMED_RELEASES) -> Pace:
     """Return the pace of a target from calls of one release and of `most`.
 
-    A call before them is not timed, because it may take longer than later ones.
+    The first call is not timed, because it may compile. The first call for more than one release
+    may compile, too: if it takes much longer than `most` calls of one, a second one is timed.
     """
     pace = Pace(_DRAWING_SECONDS)
-    ask(1)
-    for n in (*[1] * TIMED_CALLS, most):
+
+    def time_call(n: int) -> float:
         start = time.perf_counter()
         ask(n)
-        pace.note(n, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        pace.note(n, seconds)
+        return seconds
+
+    ask(1)
+    shortest = min(time_call(1) for _ in range(TIMED_CALLS))
+    if time_call(most) > _SLOW_START * most * shortest:
+        time_call(most)
     return pace
 
 

@@ -119,8 +119,8 @@ class AuditOptions:
         """Return the command that runs the audit again: in a shell if possible, else in Python."""
         names = (
             "epsilon", "mu", "rho", "delta", "curve", "sensitivity", "scale", "pairs", "attacks",
-            "size", "one_by_one", "exceptions", "boosting", "public", "budget", "confidence",
-            "time_limit", "seed",
+            "size", "one_by_one", "exceptions", "boosting", "public", "views", "budget",
+            "confidence", "time_limit", "seed",
         )  # fmt: skip
         values = {key: getattr(self, key) for key in names}
         attacks = [] if self.attacks is None else _check_attacks(self.attacks)
@@ -134,9 +134,10 @@ class AuditOptions:
         settings = {
             key: x
             for key, x in values.items()
-            if (x or (key == "seed" and x is not None)) and x != defaults.get(key)
+            if (x or (key in {"boosting", "seed"} and x is not None)) and x != defaults.get(key)
         }
         in_shell = isinstance(target, str | list | tuple) and self.data is None
+        in_shell = in_shell and not self.views and self.boosting is not False
         if in_shell and are_named and isinstance(self.neighbours, str | None):
             return _shell_command(target, name, self.neighbours, settings)
         of_data = {key: getattr(self, key) for key in ("neighbours", "data")}
@@ -195,8 +196,9 @@ def _shell_command(
     target: object, name: str, neighbours: str | None, settings: dict[str, Any]
 ) -> str:
     words = ["dpnoise", "audit", *([name] if isinstance(target, str) else ["--command", name])]
-    for attack in settings.pop("attacks", []):
-        words += ["--attack", attack]
+    for option, key in (("--attack", "attacks"), ("--public", "public")):
+        for value in settings.pop(key, []):
+            words += [option, str(value)]
     pairs = settings.pop("pairs", [])
     if pairs == WHOLE:
         words.append("--whole")

@@ -52,6 +52,11 @@ def _pair(text: str) -> tuple[float, float]:
     return value0, value1
 
 
+def _part(text: str) -> int | str:
+    """Read the index of a part of an output, or its name."""
+    return int(text) if text.isdecimal() else text
+
+
 _OPTIONS: Final = (
     Option("target", {"nargs": "?", "metavar": "TARGET"},
            "a name (see dpnoise attack --list), or module:attribute, a function "
@@ -76,7 +81,13 @@ _OPTIONS: Final = (
            "two values; repeatable"),
     Option("--whole", bool, "try only multiples of the sensitivity, as for counts"),
     Option("--one-by-one", bool, "ask for one release a call"),
-    Option("--boosting", bool, "use boosted trees, too"),
+    Option("--exceptions", ("output", "error"),
+           "take an exception as an output, or end the audit (as an output where the target raises "
+           "one at only one data set of a pair)"),
+    Option("--boosting", bool, "use boosted trees, too, even if that takes long"),
+    Option("--public", {"action": "append", "type": _part, "metavar": "PART"},
+           "a part of each output that is public randomness: its index, or its name in reports; "
+           "repeatable"),
     Option("--sensitivity", 1.0, "the sensitivity of the value (1)"),
     Option("--scale", float, "the scale of the noise, if it differs from the claim"),
     Option("--attack", {"action": "append", "metavar": "NAME"}, "only this; repeatable"),
@@ -91,7 +102,7 @@ _OPTIONS: Final = (
 # Options that `dpnoise.audit` has by the same names.
 _PASSED_ON: Final = (
     *("epsilon", "delta", "sensitivity", "mu", "rho", "curve", "neighbours", "size", "one_by_one"),
-    *("boosting", "budget", "confidence", "scale", "time_limit", "seed"),
+    *("exceptions", "boosting", "public", "budget", "confidence", "scale", "time_limit", "seed"),
 )
 
 
