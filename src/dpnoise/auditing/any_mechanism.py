@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -40,7 +41,7 @@ from dpnoise.auditing.targets.target import MECHANISM_SIGNATURE, check_target
 from dpnoise.auditing.tradeoff import ScoreTally, TradeoffPoint
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core import errors
-from dpnoise.core.arrays import Floats
+from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.parallel import cores
 
 _Item = TypeVar("_Item")
@@ -340,6 +341,10 @@ def _choose_events(
     return _ChosenEvents(candidates, proposals, seconds_each, len(best_pairs), len(learned))
 
 
+def _is_at_least(j: int, cut: float, rows: Floats) -> Flags:
+    return np.asarray(rows[:, j] >= cut)
+
+
 def _event_of_halves(rows: Floats, names: Sequence[str]) -> Event:
     """Return an event of the first part that varies, for data sets that nothing tells apart."""
     for j, column in enumerate(rows.T):
@@ -347,7 +352,7 @@ def _event_of_halves(rows: Floats, names: Sequence[str]) -> Event:
         if len(values) > 1:
             cut = max(float(np.nanmedian(column)), float(values[1]))
             text = f"{names[j]} is in the upper half of its values"
-            return Event(text, lambda y, j=j, cut=cut: y[:, j] >= cut)
+            return Event(text, partial(_is_at_least, j, cut))
     return _CONSTANT
 
 
