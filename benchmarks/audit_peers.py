@@ -1,4 +1,4 @@
-"""Audit every named mechanism of other libraries, and write the table of docs/audit-measurements.md.
+"""Audit every named mechanism of other libraries: a table of docs/audit-measurements.md.
 
 `PYTHONPATH=tools python -m benchmarks.audit_peers` writes the table. With names as arguments it
 prints only their rows. The note below the table names the libraries that are not installed.
