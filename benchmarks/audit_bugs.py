@@ -1,7 +1,7 @@
 """Audit common bugs, each with its true epsilon, and show whether the audit finds them.
 
-`PYTHONPATH=tools python -m benchmarks.audit_bugs` writes the table of docs/audit-measurements.md. Noise
-is two-sided geometric on integers, or rounded to a fine grid, so that floating point reveals
+`PYTHONPATH=tools python -m benchmarks.audit_bugs` writes a table of docs/audit-measurements.md.
+Noise is two-sided geometric on integers, or rounded to a fine grid, so that floating point reveals
 nothing.
 """
 
