@@ -346,7 +346,7 @@ def _is_at_least(j: int, cut: float, rows: Floats) -> Flags:
 
 
 def _event_of_halves(rows: Floats, names: Sequence[str]) -> Event:
-    """Return an event of the first part that varies, for data sets that nothing tells apart."""
+    """Return an event of the first part that varies, if nothing distinguishes the data sets."""
     for j, column in enumerate(rows.T):
         values = np.unique(column[~np.isnan(column)])
         if len(values) > 1:

@@ -30,7 +30,8 @@ TIMED_CALLS: Final = 3  # Calls of one release that are timed: the shortest coun
 # Seconds below which a call is short enough, so that the load of a machine does not decide how many
 # calls are made.
 _SHORT_CALL: Final = 0.005
-# How much longer a call takes than as many calls of one release, if it is timed again.
+# A call for several releases that takes this many times as long as calls for one each is timed
+# again: it may have compiled something.
 _SLOW_START: Final = 2.0
 _TIMED_RELEASES: Final = 64  # Releases that are timed to predict the total time.
 _REASON: Final = "An audit counts releases that are independent of each other."

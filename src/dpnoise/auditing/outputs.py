@@ -2,11 +2,11 @@
 
 A mechanism is called from Python or as a program. A row holds the length of an output, then its
 parts. A number becomes the nearest float64, a missing part becomes NaN, and anything else gets a
-code. Equal parts have equal codes. What these columns lose is added where the first outputs show
-that it varies: the low bits of integers beyond 2^53, and the form of an output, which is the order
-of its keys, the lengths of inner lists and the types of numbers. Before the final count the encoder
-is closed: all parts not seen before then share one code. A row is then a function of its output
-only, so that a bound certified on rows holds for outputs.
+code. Equal parts have equal codes. Further columns hold what these lose, where the first outputs
+show that it varies: the low bits of integers beyond 2^53, and the form of an output, which is the
+order of its keys, the lengths of inner lists and the types of numbers. Before the final count the
+encoder is closed: all parts not seen before then share one code. A row is then a function of its
+output only, so that a bound certified on rows holds for outputs.
 """
 
 import json

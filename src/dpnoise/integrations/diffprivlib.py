@@ -48,7 +48,7 @@ def _end_hold() -> None:
 def _replace() -> None:
     try:
         for owner, name, replacement in internals.REPLACEMENTS:
-            # What a class inherits is not its own. A function has its code, but not in __dict__.
+            # A class does not own what it inherits. A function has its code, but not in __dict__.
             own = getattr(owner, "__dict__", {}).get(name, _ABSENT)
             original = owner.__code__ if name == "__code__" else own
             _originals.append((owner, name, original))

@@ -79,7 +79,7 @@ class Proposal:
     def exact_score(self) -> Score:
         """The score without evidence for what was never seen, so that the event can be listed.
 
-        Patterns without a cell of their own get the ratio zero. A number that was never missing is
+        Patterns without a separate cell get the ratio zero. A number that was never missing is
         outside the event of its score if it is.
         """
         steps = []

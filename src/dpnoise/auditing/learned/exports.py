@@ -16,7 +16,7 @@ Decode = Callable[[Floats], Sequence[Sequence[object]]]
 Codes = Mapping[object, float]  # The code of each label.
 
 _MOST_RANGES: Final = 2  # The most ranges that are written as comparisons.
-_OUTSIDE: Final = 1e301  # In place of infinity, which is no literal; numbers are clipped before it.
+_OUTSIDE: Final = 1e301  # Stands for infinity, which has no literal. Numbers are clipped before.
 
 
 def write_event(

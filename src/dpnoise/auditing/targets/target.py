@@ -183,7 +183,7 @@ def function_of(
     """Return the name and the function of a path, a command or a function.
 
     `from_command(command, *arguments)` runs a command in place of a function. With `one_by_one`, a
-    function of the data alone is called once for each output.
+    function of only the data is called once for each output.
     """
     if isinstance(target, list | tuple):
         if not target or not all(isinstance(word, str) for word in target):
