@@ -69,7 +69,7 @@ def requests_of(neighbours: str, max_groups: int, cities: tuple[str, ...]) -> li
 @pytest.mark.parametrize(
     ("engine", "neighbours", "max_groups"),
     [
-        *(("DuckDB", neighbours, k) for neighbours, k in (("add-remove", 2), ("replace", 1))),
+        *(("DuckDB", neighbours, k) for neighbours in ("add-remove", "replace") for k in (1, 2)),
         ("Polars", "add-remove", 1),
         ("pandas", "replace", 2),
     ],
