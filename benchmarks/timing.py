@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
+from statistics import median
 from time import perf_counter, process_time
 
 from reproduction.race import Contender, take_turns
@@ -27,6 +28,10 @@ class Timing:
     def ratio_to(self, other: "Timing") -> float:
         """Return the ratio of the two best times."""
         return self.nanoseconds / other.nanoseconds
+
+    def median_ratio_to(self, other: "Timing") -> float:
+        """Return the ratio of the two median times."""
+        return median(self.rounds) / median(other.rounds)
 
 
 def time_contenders(

@@ -1,6 +1,7 @@
 """SecureBitGenerator: NumPy's own tests, the key stream, and nothing twice after forks."""
 
 import copy
+import ctypes
 import multiprocessing
 import os
 import pickle
@@ -49,20 +50,35 @@ def generator() -> np.random.Generator:
     return np.random.Generator(SecureBitGenerator())
 
 
-def copied_key(_: int) -> bytes:
-    return bytes(bytearray(KEY))  # A refill overwrites its key.
-
-
 def compile_with(monkeypatch: pytest.MonkeyPatch, urandom: Callable[[int], bytes]) -> None:
-    """Compile code whose refills take their keys from a function of Python."""
-    monkeypatch.setitem(integration._OBJECTS, "urandom", urandom)
+    """Compile code that takes its bytes of the system from a function of Python."""
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
+    def getentropy(address: int, count: int) -> int:
+        try:
+            drawn = os.urandom(8) if count == 8 else urandom(count)  # 8 while it compiles.
+            ctypes.memmove(address, drawn, count)
+        except OSError:
+            return 1 - integration._ENTROPY_GIVEN
+        return integration._ENTROPY_GIVEN
+
+    named = integration._c_function
+    replaced = {"getentropy": getentropy}
+    monkeypatch.setattr(integration, "_c_function", lambda name: replaced.get(name) or named(name))
     engine = integration._compile()
+    engine.entropy = getentropy  # It must live as long as the code.
     monkeypatch.setattr(integration, "_machine_code", lambda: engine)
 
 
+@pytest.fixture(params=[True, False], ids=["fills the buffer", "returns bytes"])
+def cipher_call(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Call the cipher as the installed cryptography allows it, and as older versions do."""
+    monkeypatch.setattr(integration, "_FILLS_BUFFERS", request.param and integration._FILLS_BUFFERS)
+
+
 @pytest.fixture
-def fixed_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_with(monkeypatch, copied_key)
+def fixed_key(cipher_call: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
+    compile_with(monkeypatch, lambda count: KEY[:count])
 
 
 def fixed_words() -> NDArray[np.uint64]:
@@ -122,7 +138,7 @@ def test_numbers_are_the_first_bits_of_the_words() -> None:
 
 
 def buffer_of(bits: SecureBitGenerator) -> NDArray[np.uint64]:
-    return np.frombuffer(bits._memory, dtype=np.uint64)
+    return np.frombuffer(bits._memory, dtype=np.uint64)  # With a tag of 16 bytes at its end.
 
 
 @pytest.mark.usefixtures("fixed_key")
@@ -137,6 +153,7 @@ def test_used_words_and_keys_are_overwritten() -> None:
     assert not set(used) & set(buffer)
 
 
+@pytest.mark.usefixtures("cipher_call")
 def test_a_refill_overwrites_its_key_and_its_stream_and_keeps_no_object(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -144,15 +161,12 @@ def test_a_refill_overwrites_its_key_and_its_stream_and_keeps_no_object(
     streams: list[bytes] = []
     ciphers: WeakSet[object] = WeakSet()
 
-    def keep_key(count: int) -> bytes:
-        keys.append(os.urandom(count))
-        return keys[-1]
-
     class KeepingCipher:
-        """Keeps what it returns."""
+        """Keeps what it gets and returns."""
 
-        def __init__(self, key: bytes) -> None:
-            self._cipher = AESGCM(bytes(bytearray(key)))
+        def __init__(self, key: memoryview) -> None:
+            self._cipher = AESGCM(key)
+            keys.append(bytes(key))
             ciphers.add(self)
 
         def encrypt(self, nonce: bytes, data: bytes, associated: None) -> bytes:
@@ -160,14 +174,24 @@ def test_a_refill_overwrites_its_key_and_its_stream_and_keeps_no_object(
             streams.append(self._cipher.encrypt(nonce, data, associated))
             return streams[-1]
 
-    monkeypatch.setitem(integration._OBJECTS, "cipher", KeepingCipher)
-    compile_with(monkeypatch, keep_key)
-    SecureBitGenerator().random_raw(WORDS + 1)
-    assert keys == [bytes(KEY_BYTES)] * 2
-    assert [stream[: 8 * WORDS].count(0) for stream in streams] == [8 * WORDS] * 2
+        def encrypt_into(self, *arguments: Any) -> int:
+            """Encrypt like AESGCM."""
+            return int(self._cipher.encrypt_into(*arguments))
+
+    monkeypatch.setattr(integration, "AESGCM", KeepingCipher)
+    compile_with(monkeypatch, os.urandom)
+    bits = SecureBitGenerator()
+    assert not set(bits.random_raw(WORDS + 1)) & {0}
+    assert len(set(keys)) == 2
+    assert all(any(key) for key in keys)
+    parts = buffer_of(bits)
+    assert not parts[integration._KEY : integration._FIRST].any()
+    assert not parts[integration._FIRST + WORDS :].any()
+    assert [stream[: 8 * WORDS].count(0) for stream in streams] == [8 * WORDS] * len(streams)
+    assert len(streams) == (0 if integration._FILLS_BUFFERS else 2)
     assert not ciphers
     listed = [bytes(bytearray(KEY))]
-    assert sys.getrefcount(keys[0]) == sys.getrefcount(streams[0]) == sys.getrefcount(listed[0])
+    assert all(sys.getrefcount(each) == sys.getrefcount(listed[0]) + 1 for each in streams)
 
 
 def test_a_seed_is_an_error() -> None:
@@ -283,28 +307,39 @@ def test_an_interrupt_during_a_long_draw_is_raised_after_it() -> None:
 
 
 @pytest.mark.parametrize("failure", [MemoryError, KeyboardInterrupt, OSError])
-def test_without_a_refill_words_come_from_the_system(
+def test_without_a_cipher_words_come_from_the_system(
     failure: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
 
-    def fail(count: int) -> bytes:
-        calls.append(count)
+    def fail(key: memoryview) -> None:
+        calls.append(len(key))
         raise failure
 
-    compile_with(monkeypatch, fail)
+    monkeypatch.setattr(integration, "AESGCM", fail)
     bits = SecureBitGenerator()
-    words = bits.random_raw(1000)
-    assert len(calls) == 1000 * integration._ATTEMPTS
-    assert len(set(words)) == 1000
+    words = bits.random_raw(32 * 30)
+    assert len(calls) == 30
+    assert len(set(words)) == 32 * 30
     assert words.all()
     assert scipy.stats.chisquare(np.bincount(words.view(np.uint8), minlength=256)).pvalue > 1e-9
-    assert not buffer_of(bits).any()
+    assert not buffer_of(bits)[integration._KEY :].any()
 
 
-def test_the_cipher_s_failure_gives_words_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_with(monkeypatch, lambda _: b"a key of the wrong size")
-    assert len(set(SecureBitGenerator().random_raw(100))) == 100
+def test_a_draw_waits_while_the_system_gives_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def fail_often(count: int) -> bytes:
+        calls.append(count)
+        if len(calls) < 10:
+            raise OSError
+        return os.urandom(count)
+
+    compile_with(monkeypatch, fail_often)
+    bits = SecureBitGenerator()
+    assert bits.random_raw() > 0
+    assert len(calls) == 10
+    assert buffer_of(bits)[integration._LEFT] in (31, WORDS - 1)
 
 
 def test_a_draw_inside_a_refill_shares_no_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ zero. The buffer holds the key stream of AES-256 under a key of the operating sy
 the buffer once and is overwritten too.
 
 A refill calls C functions of Python, but runs no Python code. So it runs no signal handler, and it
-raises nothing, which NumPy could not pass on. If it fails, because memory is short, the word comes
+raises nothing, which NumPy could not pass on. If it fails, because memory is short, 32 words come
 from the operating system. That call does not fail on a system where it has worked; if it ever did,
 the draw would wait. No draw returns weaker bits.
 
@@ -17,8 +17,9 @@ import mmap
 import operator
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import repeat
 from typing import Any, Final, NoReturn, SupportsIndex
 from weakref import WeakSet
 
@@ -34,33 +35,33 @@ from dpnoise.core.kernel_table import import_uninterrupted
 
 __all__ = ["SecureBitGenerator"]
 
-# The fields of a buffer: the number of words left, whether a refill is going on, the process that
-# filled it, and the words. The child of a fork finds zeros, or the number of another process.
-_LEFT, _REFILLING, _PROCESS, _FIRST = range(4)
+# The parts of a buffer: the number of words left, whether a refill is going on, the process that
+# filled it, the key during a refill, the words, and the cipher's tag. The child of a fork finds
+# zeros, or the number of another process.
+_LEFT, _REFILLING, _PROCESS, _KEY, _FIRST = 0, 1, 2, 3, 7
 _WORDS: Final = 2**15  # Half of them would cost 3 % more time for each draw.
 _WORD_BYTES: Final = 8
-_BUFFER_BYTES: Final = _WORD_BYTES * (_FIRST + _WORDS)
-_ATTEMPTS: Final = 3  # Only a finalizer that forks or draws during a refill spoils an attempt.
-_FLOAT_BITS: Final = 53
+_TAG_BYTES: Final = 16
+_STREAM_BYTES: Final = _WORD_BYTES * _WORDS
+_BUFFER_BYTES: Final = _WORD_BYTES * _FIRST + _STREAM_BYTES + _TAG_BYTES
+_ONE: Final = 0x3FF0000000000000  # The bits of the float 1.
+_SYSTEM_WORDS: Final = 32  # The most that a call of getentropy gives.
 
 _Untyped = Any  # llvmlite publishes no types.
 _INT, _WORD, _DOUBLE, _VOID = ir.IntType(32), ir.IntType(64), ir.DoubleType(), ir.VoidType()
+_POINTER: Final = _WORD.as_pointer()
 
-# The Python objects of a refill. AES in GCM, without its tag, is counter mode from block 2 on.
-_OBJECTS: Final[dict[str, object]] = {
-    "urandom": os.urandom,
-    "key size": KEY_BYTES,
-    "cipher": AESGCM,
-    "encrypt": "encrypt",
-    "nonce and zeros": (bytes(12), bytes(_WORD_BYTES * _WORDS), None),
-}
-# Functions of C: the type of the result, then those of the arguments. Pointers are words.
+_NONCE_AND_ZEROS: Final = (bytes(12), bytes(_STREAM_BYTES), None)
+_FILLS_BUFFERS: Final = hasattr(
+    AESGCM, "encrypt_into"
+)  # Older versions of cryptography return bytes.
+_WINDOWS: Final = sys.platform == "win32"
+_ENTROPY_GIVEN: Final = 1 if _WINDOWS else 0
+# Functions of C: the type of the result, then those of the arguments. Addresses are words.
 _FUNCTIONS: Final = {
     "PyGILState_Ensure": (_INT,),
     "PyGILState_Release": (_VOID, _INT),
-    "PyObject_CallOneArg": (_WORD, _WORD, _WORD),
-    "PyObject_Call": (_WORD, _WORD, _WORD, _WORD),
-    "PyObject_GetAttr": (_WORD, _WORD, _WORD),
+    "PyIter_Next": (_WORD, _WORD),
     "PyBytes_AsString": (_WORD, _WORD),
     "Py_DecRef": (_VOID, _WORD),
     "PyErr_Clear": (_VOID,),
@@ -69,8 +70,6 @@ _FUNCTIONS: Final = {
     "getentropy": (_INT, _WORD, _WORD),
     "getpid": (_INT,),
 }
-_WINDOWS: Final = sys.platform == "win32"
-_ENTROPY_GIVEN: Final = 1 if _WINDOWS else 0
 
 
 def _c_function(name: str) -> Any:
@@ -90,145 +89,140 @@ def _compares_processes() -> bool:
     return hasattr(os, "fork") and wiped_memory(mmap.PAGESIZE) is None
 
 
-class _Code:
-    """Writes the code of a function of a buffer."""
+def _fillings(buffer: memoryview) -> Iterator[object]:
+    """Return an iterator whose steps fill a buffer under its key. They run no Python code.
+
+    AES in GCM, without its tag, is counter mode from block 2 on.
+    """
+    key, stream = buffer[8 * _KEY : 8 * _FIRST], buffer[8 * _FIRST :]
+    if _FILLS_BUFFERS:
+        encrypt = operator.methodcaller("encrypt_into", *_NONCE_AND_ZEROS, stream)
+    else:
+        encrypt = operator.methodcaller("encrypt", *_NONCE_AND_ZEROS)
+    return map(encrypt, map(AESGCM, repeat(key)))
+
+
+class _State(ctypes.Structure):
+    """What NumPy passes to the functions. The child of a fork finds it as in the parent."""
+
+    _fields_ = (("buffer", ctypes.c_void_p), ("fillings", ctypes.py_object))
+
+
+class _Code(ir.IRBuilder):  # type: ignore[misc] # llvmlite publishes no types
+    """Writes the code of a function of a state."""
 
     def __init__(self, module: _Untyped, name: str, result: _Untyped) -> None:
-        kind = ir.FunctionType(result, [_WORD.as_pointer()])
-        self.function = ir.Function(module, kind, name)
-        self.build = ir.IRBuilder(self.function.append_basic_block())
-        self.buffer = self.function.args[0]
+        kind = ir.FunctionType(result, [_POINTER])
+        self.written = ir.Function(module, kind, name)
+        super().__init__(self.written.append_basic_block())
+        self.state = self.written.args[0]
+        self.buffer = self.inttoptr(self.load(self.state), _POINTER)
 
-    def field(self, place: _Untyped) -> _Untyped:
-        """Return a pointer to a field of the buffer."""
-        return self.build.gep(self.buffer, [_WORD(place) if isinstance(place, int) else place])
+    def place(self, index: _Untyped) -> _Untyped:
+        """Return a pointer to a word of the buffer."""
+        return self.gep(self.buffer, [_WORD(index) if isinstance(index, int) else index])
 
-    def load(self, place: _Untyped) -> _Untyped:
-        """Return a field of the buffer."""
-        return self.build.load(self.field(place))
-
-    def store(self, value: _Untyped, place: _Untyped) -> None:
-        """Set a field of the buffer."""
-        self.build.store(_WORD(value) if isinstance(value, int) else value, self.field(place))
-
-    def equal(self, value: _Untyped, other: _Untyped) -> _Untyped:
-        """Return whether two words are equal."""
-        constant = value.type(other) if isinstance(other, int) else other
-        return self.build.icmp_unsigned("==", value, constant)
-
-    def if_made(self, pointer: _Untyped) -> _Untyped:
-        """Write code in a block of `with` for the case that a pointer is not null."""
-        return self.build.if_then(self.build.not_(self.equal(pointer, 0)))
-
-    def call(self, name: str, *arguments: _Untyped) -> _Untyped:
-        """Call a function of C. A number is a constant, and a text names one of _OBJECTS."""
+    def c(self, name: str, *arguments: _Untyped) -> _Untyped:
+        """Call a function of C. A number is a constant."""
         result, *kinds = _FUNCTIONS[name]
         address = ctypes.cast(_c_function(name), ctypes.c_void_p).value
         values = [
-            kind(id(_OBJECTS[value]) if isinstance(value, str) else value)
-            if isinstance(value, str | int)
+            kind(value) if isinstance(value, int)
+            else self.ptrtoint(value, _WORD) if value.type == _POINTER
             else value
             for kind, value in zip(kinds, arguments, strict=True)
-        ]
+        ]  # fmt: skip
         pointer = ir.FunctionType(result, kinds).as_pointer()
-        return self.build.call(self.build.inttoptr(_WORD(address), pointer), values)
+        return self.call(self.inttoptr(_WORD(address), pointer), values)
 
     def process(self) -> _Untyped:
         """Return the number of the process, or 0 if the system wipes the buffer."""
-        return self.build.zext(self.call("getpid"), _WORD) if _compares_processes() else _WORD(0)
+        return self.zext(self.c("getpid"), _WORD) if _compares_processes() else _WORD(0)
 
-    def is_empty(self) -> _Untyped:
+    def is_empty(self, left: _Untyped) -> _Untyped:
         """Return whether the buffer has no words for this process."""
-        empty = self.equal(self.load(_LEFT), 0)
+        empty = self.icmp_unsigned("==", left, _WORD(0))
         if _compares_processes():
-            same = self.equal(self.load(_PROCESS), self.process())
-            empty = self.build.or_(empty, self.build.not_(same))
+            stored = self.load(self.place(_PROCESS))
+            empty = self.or_(empty, self.icmp_unsigned("!=", stored, self.process()))
         return empty
 
-    def take(self) -> _Untyped:
-        """Take the last word of a buffer that is not empty."""
-        left = self.build.sub(self.load(_LEFT), _WORD(1))
-        place = self.build.add(left, _WORD(_FIRST))
+    def take(self, left: _Untyped) -> _Untyped:
+        """Take the last of the words that are left."""
+        rest = self.sub(left, _WORD(1))
+        place = self.place(self.add(rest, _WORD(_FIRST)))
         word = self.load(place)
-        self.store(0, place)
-        self.store(left, _LEFT)
+        self.store(_WORD(0), place)
+        self.store(rest, self.place(_LEFT))
         return word
 
 
-def _write_refill(module: _Untyped) -> _Untyped:
-    """Write the function that fills a buffer, or leaves it empty if something fails."""
-    code = _Code(module, "refill", _VOID)
-    state = code.call("PyGILState_Ensure")
-    process = code.process()
-    code.store(1, _REFILLING)
-    key = code.call("PyObject_CallOneArg", "urandom", "key size")
-    with code.if_made(key):
-        cipher = code.call("PyObject_CallOneArg", "cipher", key)
-        with code.if_made(cipher):
-            encrypt = code.call("PyObject_GetAttr", cipher, "encrypt")
-            with code.if_made(encrypt):
-                stream = code.call("PyObject_Call", encrypt, "nonce and zeros", 0)
-                with code.if_made(stream):
-                    _write_copy(code, stream, process)
-                    code.call("Py_DecRef", stream)
-                code.call("Py_DecRef", encrypt)
-            code.call("Py_DecRef", cipher)
-        code.call("memset", code.call("PyBytes_AsString", key), 0, KEY_BYTES)
-        code.call("Py_DecRef", key)
-    code.store(0, _REFILLING)
-    code.call("PyErr_Clear")
-    code.call("PyGILState_Release", state)
-    code.build.ret_void()
-    return code.function
-
-
-def _write_copy(code: _Code, stream: _Untyped, process: _Untyped) -> None:
-    """Write the move of a key stream to the buffer.
+def _write_refilled_word(module: _Untyped) -> _Untyped:
+    """Write the function that fills an empty buffer and returns a word.
 
     In Python 3.11 an allocation may run finalizers. If one of them drew from this buffer, or forked
-    where the system wipes it, then _REFILLING is 0. Elsewhere the process that is stored reveals a
-    fork.
+    where the system wipes it, then _REFILLING is 0, and nothing of this stream may be used.
+    Elsewhere the process that is stored reveals a fork.
     """
-    data = code.call("PyBytes_AsString", stream)
-    with code.build.if_then(code.equal(code.load(_REFILLING), 1)):
-        words = code.build.ptrtoint(code.field(_FIRST), _WORD)
-        code.call("memcpy", words, data, _WORD_BYTES * _WORDS)
-        code.store(process, _PROCESS)
-        code.store(_WORDS, _LEFT)
-    code.call("memset", data, 0, _WORD_BYTES * _WORDS)
-
-
-def _write_refilled_word(module: _Untyped) -> _Untyped:
-    """Write the function that refills an empty buffer and returns a word."""
     code = _Code(module, "refilled_word", _WORD)
-    refill = _write_refill(module)
-    for _ in range(_ATTEMPTS):
-        with code.build.if_then(code.is_empty()):
-            code.build.call(refill, [code.buffer])
-    with code.build.if_then(code.build.not_(code.is_empty())):
-        code.build.ret(code.take())
-    asking, given = (code.function.append_basic_block() for _ in range(2))
-    code.build.branch(asking)
-    code.build.position_at_end(asking)
-    first = code.build.ptrtoint(code.field(_FIRST), _WORD)
-    status = code.call("getentropy", first, _WORD_BYTES)
-    code.build.cbranch(code.equal(status, _ENTROPY_GIVEN), given, asking)
-    code.build.position_at_end(given)
-    word = code.load(_FIRST)
-    code.store(0, _FIRST)
-    code.build.ret(word)
-    return code.function
+    left, refilling, process, key, first = map(
+        code.place, (_LEFT, _REFILLING, _PROCESS, _KEY, _FIRST)
+    )
+    refill = code.append_basic_block()
+    code.branch(refill)
+    code.position_at_end(refill)
+    gil = code.c("PyGILState_Ensure")
+    code.store(_WORD(0), left)
+    code.store(code.process(), process)
+    code.store(_WORD(1), refilling)
+    status = code.c("getentropy", key, KEY_BYTES)
+    given = code.icmp_unsigned("==", status, _INT(_ENTROPY_GIVEN))
+    fillings = code.load(code.gep(code.state, [_WORD(1)]))
+    filled = code.c("PyIter_Next", fillings)
+    made = code.icmp_unsigned("!=", filled, _WORD(0))
+    code.c("memset", key, 0, KEY_BYTES)
+    code.c("memset", code.place(_FIRST + _WORDS), 0, _TAG_BYTES)
+    if not _FILLS_BUFFERS:
+        with code.if_then(made):
+            stream = code.c("PyBytes_AsString", filled)
+            code.c("memcpy", first, stream, _STREAM_BYTES)
+            code.c("memset", stream, 0, _STREAM_BYTES)
+    with code.if_then(made):
+        code.c("Py_DecRef", filled)
+    undisturbed = code.icmp_unsigned("==", code.load(refilling), _WORD(1))
+    usable = code.and_(code.and_(given, made), undisturbed)
+    code.store(code.select(usable, _WORD(_WORDS), _WORD(0)), left)
+    code.store(_WORD(0), refilling)
+    code.c("PyErr_Clear")
+    code.c("PyGILState_Release", gil)
+    with code.if_then(code.is_empty(code.load(left)), likely=False):
+        code.store(code.process(), process)
+        status = code.c("getentropy", first, _WORD_BYTES * _SYSTEM_WORDS)
+        given = code.icmp_unsigned("==", status, _INT(_ENTROPY_GIVEN))
+        code.store(code.select(given, _WORD(_SYSTEM_WORDS), _WORD(0)), left)
+    taking = code.append_basic_block()
+    left = code.load(left)
+    code.cbranch(code.is_empty(left), refill, taking)
+    code.position_at_end(taking)
+    code.ret(code.take(left))
+    return code.written
 
 
-def _double(build: _Untyped, word: _Untyped) -> _Untyped:
-    whole = build.lshr(word, _WORD(8 * _WORD_BYTES - _FLOAT_BITS))
-    return build.fmul(build.sitofp(whole, _DOUBLE), _DOUBLE(2.0**-_FLOAT_BITS))
+def _double(code: _Code, word: _Untyped) -> _Untyped:
+    """Write the first 53 bits of a word as a multiple of 2^-53, which is NumPy's definition.
+
+    52 of them are the digits of a float from 1 to 2. Then 1 is subtracted, or the float before 1 if
+    the last bit is set. That is exact, and quicker than a conversion of an integer.
+    """
+    upper = code.or_(code.lshr(word, _WORD(12)), _WORD(_ONE))
+    lower = code.sub(_WORD(_ONE), code.and_(code.lshr(word, _WORD(11)), _WORD(1)))
+    return code.fsub(code.bitcast(upper, _DOUBLE), code.bitcast(lower, _DOUBLE))
 
 
 # What NumPy calls for a number: the type of its result, and how a word becomes one.
-_DRAWS: Final[dict[str, tuple[_Untyped, Callable[[_Untyped, _Untyped], _Untyped]]]] = {
+_DRAWS: Final[dict[str, tuple[_Untyped, Callable[[_Code, _Untyped], _Untyped]]]] = {
     "next_uint64": (_WORD, lambda _, word: word),
-    "next_uint32": (_INT, lambda build, word: build.trunc(build.lshr(word, _WORD(32)), _INT)),
+    "next_uint32": (_INT, lambda code, word: code.trunc(code.lshr(word, _WORD(32)), _INT)),
     "next_double": (_DOUBLE, _double),
     "next_raw": (_WORD, lambda _, word: word),
 }
@@ -243,9 +237,10 @@ def _compile() -> _Untyped:
     refilled_word = _write_refilled_word(module)
     for name, (result, number) in _DRAWS.items():
         code = _Code(module, name, result)
-        with code.build.if_then(code.is_empty(), likely=False):
-            code.build.ret(number(code.build, code.build.call(refilled_word, [code.buffer])))
-        code.build.ret(number(code.build, code.take()))
+        left = code.load(code.place(_LEFT))
+        with code.if_then(code.is_empty(left), likely=False):
+            code.ret(number(code, code.call(refilled_word, [code.state])))
+        code.ret(number(code, code.take(left)))
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     target = binding.Target.from_triple(binding.get_process_triple()).create_target_machine()
@@ -310,9 +305,11 @@ class SecureBitGenerator(np.random.BitGenerator):
             )
         super().__init__(SeedlessSeedSequence())  # type: ignore[arg-type] # by NumPy's docs it may
         self._memory = wiped_memory(_BUFFER_BYTES) or bytearray(_BUFFER_BYTES)
+        buffer = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self._passed = _State(buffer, _fillings(memoryview(self._memory)))
         self._code = _machine_code()
         interface = _Interface.from_address(_interface_address(self.capsule, b"BitGenerator"))
-        interface.state = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        interface.state = ctypes.addressof(self._passed)
         for name in _DRAWS:
             setattr(interface, name, self._code.get_function_address(name))
         _locks.add(self.lock)
