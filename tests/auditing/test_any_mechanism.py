@@ -18,12 +18,13 @@ from support import border
 from support.alarms import FALSE_ALARM, LONG, check_rate
 
 import dpnoise
-from dpnoise.auditing import any_mechanism
+from dpnoise.auditing import event_choice
 from dpnoise.auditing.attacks import certified_bounds
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
 from dpnoise.auditing.counting import check_independent
 from dpnoise.auditing.learned.expected_bounds import Proposal, Score, describe_ranges
 from dpnoise.auditing.neighbours import neighbours_of, rows_to_change
+from dpnoise.auditing.output_budget import Sizes
 from dpnoise.auditing.outputs import Encoder, OutputSource
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import TargetError
@@ -179,13 +180,13 @@ def test_every_bound_is_that_of_its_counts_at_its_share_of_the_error() -> None:
 
 
 def test_the_error_of_two_events_is_split_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    compare_events = any_mechanism._compare_events
+    compare_events = event_choice._compare_events
 
     def repeat_best(*arguments: Any) -> Any:
         best, counts, trials = compare_events(*arguments)
         return best[:1] * 2, counts[[0, 0]], trials
 
-    monkeypatch.setattr(any_mechanism, "_compare_events", repeat_best)
+    monkeypatch.setattr(event_choice, "_compare_events", repeat_best)
     findings = audit_bits(flip, budget=1_200_000, confidence=0.9).findings
     expected = [
         certified_bounds.tossed_epsilon(
@@ -221,9 +222,9 @@ def test_next_to_an_event_that_chance_may_have_chosen_a_sure_one_is_counted(
     def tally(_source: Any, proposed: Any, n: int) -> Any:
         return np.array([event.hits for event, _ in proposed]) * n / 100_000
 
-    monkeypatch.setattr(any_mechanism, "_tally_events", tally)
-    sizes = any_mechanism.Sizes(0, 0, 0, tuning=100_000, comparing=100_000, final=1_000_000)
-    best, counts, _ = any_mechanism._compare_events(None, events, sizes, estimator)  # type: ignore[arg-type]
+    monkeypatch.setattr(event_choice, "tally_events", tally)
+    sizes = Sizes(0, 0, 0, tuning=100_000, comparing=100_000, final=1_000_000)
+    best, counts, _ = event_choice._compare_events(None, events, sizes, estimator)  # type: ignore[arg-type]
     assert [event.hits for event, _ in best] == [seen[i] for i in chosen]
     assert len(counts) == len(chosen)
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpnoise.auditing import any_mechanism
-from dpnoise.auditing.any_mechanism import Sizes
+from dpnoise.auditing import event_choice
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
 from dpnoise.auditing.learned.events import propose_events
 from dpnoise.auditing.learned.expected_bounds import Proposal, evaluate
 from dpnoise.auditing.learned.steps import find_cells
 from dpnoise.auditing.learned.views import Block
+from dpnoise.auditing.output_budget import Sizes
 from dpnoise.auditing.outputs import OutputSource
 
 Floats = NDArray[np.float64]
@@ -104,7 +104,7 @@ def test_of_events_that_happen_as_often_the_first_is_compared_further() -> None:
     }
     events = [(event, pair) for event, pair, _ in kinds.values()]
     counts = np.array([count for *_, count in kinds.values()])
-    order = any_mechanism._drop_equal_events(range(len(kinds)), events, counts)
+    order = event_choice._drop_equal_events(range(len(kinds)), events, counts)
     assert [list(kinds)[i] for i in order] == [
         name for name in kinds if not name.startswith("like")
     ]
@@ -131,10 +131,10 @@ def test_a_rare_event_that_the_first_fresh_releases_miss_is_not_given_up(
             hits[id(events["rare"])] *= 0
         return np.array([hits[id(event)] for event, _ in proposed])
 
-    monkeypatch.setattr(any_mechanism, "_tally_events", tally)
+    monkeypatch.setattr(event_choice, "tally_events", tally)
     estimator = BoundEstimator(Claim("epsilon", 1.0), sizes.final, 0.001, chance=3.0)
     source: Any = SimpleNamespace()
-    best, counts, trials = any_mechanism._compare_events(
+    best, counts, trials = event_choice._compare_events(
         source, [(event, PAIR) for event in events.values()], sizes, estimator
     )
     assert len(rounds) > 1

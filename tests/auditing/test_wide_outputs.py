@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from support.alarms import FALSE_ALARM, check_rate
 
 import dpnoise
-from dpnoise.auditing import any_mechanism
-from dpnoise.auditing.any_mechanism import Sizes
+from dpnoise.auditing.event_choice import choose_events
 from dpnoise.auditing.learned.rare import find_rare_leaks
 from dpnoise.auditing.learned.views import Block, no_text
 from dpnoise.auditing.learned.wide import discriminant_views, parity_views, rank_columns
+from dpnoise.auditing.output_budget import Sizes
 from dpnoise.auditing.predicates import pattern_of
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.tuning import TUNING
@@ -141,15 +141,14 @@ def test_what_is_rarely_in_the_tail_and_what_error_texts_reveal_is_certified() -
 def test_a_default_audit_learns_from_more_releases_if_it_found_nothing() -> None:
     """The second search of a fast mechanism has more releases than the first had in all."""
     searched: list[Sizes] = []
-    choose = any_mechanism._choose_events
 
     def note_and_choose(source: Any, pairs: Any, sizes: Sizes, options: Any) -> Any:
         searched.append(sizes)
-        return choose(source, pairs, sizes, options)
+        return choose_events(source, pairs, sizes, options)
 
     flips = 1 / (1 + math.e)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(any_mechanism, "_choose_events", note_and_choose)
+        patch.setattr("dpnoise.auditing.any_mechanism.choose_events", note_and_choose)
         report = dpnoise.audit(
             lambda bit, n: (rng.random(n) < flips) ^ bool(bit), 1.0, neighbours=[(0, 1)],
             confidence=CERTAIN, boosting=False,

@@ -19,7 +19,7 @@ from copy import copy, deepcopy
 from decimal import Decimal
 from functools import partial
 from itertools import chain, zip_longest
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from dpnoise.auditing.targets.target import MECHANISM_SIGNATURE, TargetError
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core import strict_json
 from dpnoise.core.arrays import Floats
-from dpnoise.core.errors import ArgumentError, is_real, short_repr
+from dpnoise.core.errors import ArgumentError, is_real, reject, short_repr
 from dpnoise.core.parallel import cores, run_in_parallel
 from dpnoise.core.safe_text import shorten
 
@@ -71,8 +71,9 @@ class OutputSource:
 
     A mechanism is a function (data, n) -> n outputs, "module:attribute", or a command as a list of
     strings, which speaks the protocol of `programs`. With `one_by_one`, each call and each request
-    asks for one output. `exceptions` is "error", "output" or None, which `prepare` decides. `name`
-    replaces the mechanism's own name in reports. Call `prepare` before `rows`.
+    asks for one output. `exceptions` is "error", "output" or None, which `prepare` decides. Outputs
+    begin with the values of the caller's `views`. `name` replaces the mechanism's own name in
+    reports. Call `prepare` before `rows`.
     """
 
     encoder: "Encoder"
@@ -84,6 +85,7 @@ class OutputSource:
         *,
         one_by_one: bool,
         exceptions: str | None = ERROR,
+        views: Sequence[Callable[[Any], object]] = (),
         name: str | None = None,
     ) -> None:
         words = list(mechanism) if isinstance(mechanism, list | tuple) else []
@@ -94,7 +96,7 @@ class OutputSource:
         self.name = name or own_name
         # An exception ends a call, so that only of one output is it known which raised it.
         self._one_by_one = one_by_one or exceptions == OUTPUT
-        self._exceptions = exceptions
+        self._exceptions, self.views = exceptions, views
         self._pace = Pace(time_limit)
         self._shown: dict[int, str] = {}  # The descriptions of data sets, by their ids.
         self.drawn = 0
@@ -194,14 +196,38 @@ class OutputSource:
             return f"raised {type(cause).__name__}: {_message_of(cause)}"
 
     def draw(self, data: object, n: int, shown: str) -> Outputs:
-        """Return n outputs of one call, after checking that they are n."""
+        """Return n outputs of one call, each with the values of the views if there are any."""
         outputs = self._call(self._copy(data), n)
         sized = hasattr(outputs, "__len__") and getattr(outputs, "shape", (n,)) != ()
         if not sized or isinstance(outputs, str | bytes | dict | set | frozenset):
             raise TargetError(f"{shown} gave a {type(outputs).__name__}, not {n} outputs.")
         if len(outputs) != n:
             raise TargetError(f"{shown} gave {len(outputs)} outputs, not {n}.")
-        return outputs
+        if not self.views:
+            return outputs
+        each = outputs.to_numpy() if hasattr(outputs, "to_numpy") else outputs
+        return [(*(view(output) for view in self.views), output) for output in each]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns of a row in an event's words."""
+        length, *parts = self.encoder.names
+        if not self.views:
+            return [length, *parts]
+        others = len(parts) - len(self.views)
+        own = ["y"] if others == 1 else [f"y[{j}]" for j in range(others)]
+        return [length, *(f"views[{i}](y)" for i in range(len(self.views))), *own]
+
+    def columns_of(self, public: Sequence[int | str]) -> list[int]:
+        """Return the columns of the public parts, or raise for one that does not exist."""
+        names = self.names[1 + len(self.views) :]
+        columns = []
+        for part in public:
+            index = names.index(part) if part in names else part
+            if not isinstance(index, int) or not 0 <= index < len(names):
+                reject("public", part, f"be a part of an output: 0 to {len(names) - 1}")
+            columns.append(1 + len(self.views) + int(index))
+        return columns
 
     @property
     def chunk(self) -> int:
@@ -268,6 +294,11 @@ def describe_data(data: object) -> str:
         return f"{type(plain).__name__} of shape {tuple(plain.shape)}"
     text = _format_part(plain)
     return text if len(text) <= _LONGEST_DATA else f"{text[: _LONGEST_DATA - 3]}..."
+
+
+def describe_pair(pair: Pair) -> tuple[str, str]:
+    """Return short descriptions of both data sets of a pair."""
+    return describe_data(pair[0]), describe_data(pair[1])
 
 
 def _format_part(part: object) -> str:

@@ -1,0 +1,272 @@
+"""Learns events from outputs at the best pairs, and compares them in a pilot."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
+from typing import Final
+
+import numpy as np
+
+from dpnoise.auditing import counting
+from dpnoise.auditing.attacks.base import OUTPUTS, Event, EventCount
+from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
+from dpnoise.auditing.counting import LEARNED, Candidate
+from dpnoise.auditing.learned import expected_bounds
+from dpnoise.auditing.learned.events import (
+    propose_events,
+    tune_thresholds,
+)
+from dpnoise.auditing.learned.expected_bounds import Proposal, Score
+from dpnoise.auditing.learned.exports import write_event
+from dpnoise.auditing.options import AuditOptions
+from dpnoise.auditing.output_budget import Sizes
+from dpnoise.auditing.outputs import OutputSource, describe_data, describe_pair
+from dpnoise.auditing.screening import (
+    distinct_data_sets,
+    map_in_threads,
+    screen_pairs,
+    tally_events,
+)
+from dpnoise.auditing.targets.mechanisms import Pair
+from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.arrays import Flags, Floats
+
+_CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
+_COMPARED_ROWS: Final = 64  # Rows that show which part varies.
+
+
+@dataclass(frozen=True)
+class ChosenEvents:
+    """The events that will be counted, with their counts in the pilot."""
+
+    candidates: list[Candidate]
+    proposals: list[Proposal]  # The candidates' scores and thresholds; none if nothing was learned.
+    seconds_each: float  # Seconds per release of the pilot.
+    pairs: int  # Number of pairs for which events were learned.
+    scores: int  # Number of compared scores.
+
+
+def choose_events(
+    source: OutputSource, pairs: Sequence[Pair], sizes: Sizes, options: AuditOptions
+) -> ChosenEvents:
+    """Screen pairs, learn events for the best, and compare these in a pilot."""
+    error, chance = 1 - options.confidence, TUNING.chance_trials_of_many
+    estimator = BoundEstimator(options.claim, sizes.final, error, chance)
+    best_pairs = screen_pairs(source, pairs, sizes, estimator, options.progress)
+    learned = _learn_scores(source, best_pairs, sizes.learning // 2, estimator, options)
+    options.progress(0.4, "comparing the best events")
+    clock = time.perf_counter()
+    if not sizes.comparing:
+        # Without a comparison to follow, the thresholds chosen here are final: so be cautious.
+        estimator = replace(estimator, caution=TUNING.discount_of_best)
+    best, counts, trials = _run_pilot(source, learned, sizes, estimator)
+    seen = [hits.sum() + sum(p.hits) for hits, (p, _) in zip(counts, best, strict=True)]
+    told = [i for i, hits in enumerate(seen) if 0 < hits < 2 * (trials + sizes.tuning)]
+    best, counts = [best[i] for i in told], counts[told]
+    events = [
+        (_export_event(proposal, source), pair[::-1] if proposal.swapped else pair)
+        for proposal, pair in best
+    ]
+    if not events:
+        rows = source.rows(pairs[0][0], _COMPARED_ROWS)
+        events, counts = [(_event_of_halves(rows, source.names), pairs[0])], np.zeros((1, 2))
+    candidates = []
+    for (event, pair), hits in zip(events, counts.astype(int).tolist(), strict=True):
+        at0, at1 = (EventCount(h, trials) for h in hits)
+        shown = describe_pair(pair)
+        candidates.append(Candidate(LEARNED, OUTPUTS, event, pair, shown, (at0, at1)))
+    seconds_each = (time.perf_counter() - clock) / (2 * (sizes.tuning + sizes.comparing))
+    proposals = [proposal for proposal, _ in best]
+    return ChosenEvents(candidates, proposals, seconds_each, len(best_pairs), len(learned))
+
+
+def grown_budget(
+    chosen: ChosenEvents, sizes: Sizes, seconds: float, options: AuditOptions
+) -> int | None:
+    """Return a larger budget to learn, compare and count events in again, or None.
+
+    It is for a fast mechanism, if no event of the first search is expected to refute the claim: a
+    leak may be too rare for the releases in which events were learned. `seconds` is the time of the
+    first search.
+    """
+    estimator = BoundEstimator(options.claim, sizes.final, 1 - options.confidence)
+    if max(c.expected_bound(estimator) for c in chosen.candidates) > options.claim.value:
+        return None
+    left = TUNING.mechanism_growth_seconds - TUNING.growth_of_search * seconds
+    default = TUNING.mechanism_budget
+    budget = min(TUNING.budget_growth * default, int(left / max(chosen.seconds_each, 1e-9)))
+    return budget if budget >= 2 * default else None
+
+
+def _is_at_least(j: int, cut: float, rows: Floats) -> Flags:
+    return np.asarray(rows[:, j] >= cut)
+
+
+def _event_of_halves(rows: Floats, names: Sequence[str]) -> Event:
+    """Return an event of the first part that varies, if nothing distinguishes the data sets."""
+    for j, column in enumerate(rows.T):
+        values = np.unique(column[~np.isnan(column)])
+        if len(values) > 1:
+            cut = max(float(np.nanmedian(column)), float(values[1]))
+            text = f"{names[j]} is in the upper half of its values"
+            return Event(text, partial(_is_at_least, j, cut))
+    return _CONSTANT
+
+
+def _export_event(proposal: Proposal, source: OutputSource) -> Event:
+    """Return the event with its text in Python; an event of the caller's views has none."""
+    if source.views:
+        return proposal.event
+    encoder = source.encoder
+    codes = encoder.codes, encoder.other_code
+    text = write_event(proposal, encoder.decode, *codes, encoder.form_index)
+    return replace(proposal.event, source=text)
+
+
+def _learn_scores(
+    source: OutputSource,
+    pairs: Sequence[Pair],
+    half: int,
+    estimator: BoundEstimator,
+    options: AuditOptions,
+) -> list[tuple[Score, Pair]]:
+    """Learn scores in two halves of releases, after a test of their independence."""
+    names, text = source.names, source.encoder.text
+    public = source.columns_of(options.public)
+    # Drawn from the seed of the audit, because scikit-learn accepts only 32 bits.
+    seed = int(np.random.default_rng(options.seed).integers(1 << 32))
+    by_default = options.budget is None and find_spec("sklearn") is not None
+    learn_trees = by_default if options.boosting is None else options.boosting
+    tree_seed = seed if learn_trees else None
+    seen = []
+    options.progress(0.2, "learning events")
+    data_sets = [data for pair in pairs for data in pair]
+    drawn = counting.draw_ahead(source.rows, [(data, half) for data in data_sets for _ in range(2)])
+    for data, before, after in zip(data_sets, drawn, drawn, strict=True):
+        call, scatter = f"{source.name}({describe_data(data)}, {half})", source.encoder.scatter
+        counting.check_independent(call, scatter(before), scatter(after))
+        seen.append(np.concatenate([before, after]))
+
+    def learn(i: int) -> list[tuple[Score, Pair]]:
+        events = propose_events(
+            seen[2 * i],
+            seen[2 * i + 1],
+            names,
+            estimator,
+            text=text,
+            public=public,
+            tree_seed=tree_seed,
+        )
+        best = expected_bounds.best_proposals(events, TUNING.scores_compared)
+        return [(score, pairs[i]) for score in {id(p.score): p.score for p in best}.values()]
+
+    return map_in_threads(learn, range(len(pairs)))
+
+
+def _run_pilot(
+    source: OutputSource,
+    learned: Sequence[tuple[Score, Pair]],
+    sizes: Sizes,
+    estimator: BoundEstimator,
+) -> tuple[list[tuple[Proposal, Pair]], Floats, int]:
+    """Choose thresholds on fresh releases; return the best events, their counts and the trials.
+
+    The best of many thresholds is partly luck. If there are enough releases, the best events are
+    compared again on fresh ones, in rounds with fewer events and more releases.
+    """
+    releases = {id(data): source.rows(data, sizes.tuning) for data in distinct_data_sets(learned)}
+
+    def tune_pair(pair: Pair) -> list[tuple[Proposal, Pair]]:
+        rows0, rows1 = (releases[id(data)] for data in pair)
+        scores = [score for score, other in learned if other is pair]
+        return [(event, pair) for event in tune_thresholds(scores, rows0, rows1, estimator)]
+
+    pairs = list({id(pair): pair for _, pair in learned}.values())
+    tuned = map_in_threads(tune_pair, pairs)
+    tuned.sort(key=lambda item: -item[0].expected_bound)
+    if sizes.comparing and tuned:
+        return _compare_events(source, tuned, sizes, estimator)
+    best = tuned[:1]
+    return best, np.array([event.hits for event, _ in best]).reshape(-1, 2), sizes.tuning
+
+
+def _compare_events(
+    source: OutputSource,
+    proposed: list[tuple[Proposal, Pair]],
+    sizes: Sizes,
+    estimator: BoundEstimator,
+) -> tuple[list[tuple[Proposal, Pair]], Floats, int]:
+    """Compare events in fresh releases; return the best, their counts and the trials.
+
+    The best event has the largest cautious estimate. Events stay while an optimistic estimate says
+    that they may be better. That estimate includes the releases on which thresholds were chosen,
+    because a few fresh releases may miss a rare event. A rare event may also be the best by chance.
+    So the event with the largest estimate under much more caution is returned as well, if it
+    differs.
+    """
+    optimistic = replace(estimator, caution=-1.0)
+    cautious = replace(estimator, caution=TUNING.discount_of_best)
+    most_cautious = replace(estimator, caution=TUNING.discount_of_safest)
+    events = [event for event, _ in proposed]
+    first_counts = np.array([event.hits for event in events])
+    low, high = (
+        expected_bounds.reestimate(events, first_counts, sizes.tuning, estimate)
+        for estimate in (cautious, optimistic)
+    )
+    order = _order_by_turns(low, np.array([event.expected_bound for event in events]), high)
+    left = [proposed[i] for i in _drop_equal_events(order, proposed, first_counts)]
+    counts, trials = np.zeros((len(left), 2)), 0
+    planned = sizes.comparing * len(distinct_data_sets(left))
+    for most, fraction in TUNING.comparison_rounds:
+        left, counts = left[:most], counts[:most]
+        # The remaining data sets share the releases that were planned for dropped ones.
+        fresh = int(fraction * planned / len(distinct_data_sets(left)))
+        counts, trials = counts + tally_events(source, left, fresh), trials + fresh
+        events = [event for event, _ in left]
+        all_counts = counts + [event.hits for event in events]
+        high = expected_bounds.reestimate(events, all_counts, trials + sizes.tuning, optimistic)
+        low = expected_bounds.reestimate(events, counts, trials, cautious)
+        rivals = [i for i in _order_by_turns(low, high) if high[i] >= low.max()]
+        lowest = expected_bounds.reestimate(events, counts, trials, most_cautious)
+        safest: dict[int, int] = {}  # For each pair, the event with the largest of these bounds.
+        for i in np.argsort(-lowest, kind="stable").tolist():
+            safest.setdefault(id(left[i][1]), i)
+        kept = [rivals[0], *safest.values()]
+        order = _drop_equal_events([*kept, *rivals[1:]], left, counts)
+        left, counts = [left[i] for i in order], counts[order]
+        if set(order) <= set(kept):
+            break
+    of_best_pair = [i for i, (_, pair) in enumerate(left) if pair is left[0][1]]
+    events = [left[i][0] for i in of_best_pair]
+    lowest = expected_bounds.reestimate(events, counts[of_best_pair], trials, most_cautious)
+    chosen = list(dict.fromkeys([0, of_best_pair[int(lowest.argmax())]]))
+    if len(chosen) == 1:
+        # The best event is certain. A much bolder one may be counted in addition.
+        all_counts = counts[of_best_pair] + [event.hits for event in events]
+        high = expected_bounds.reestimate(events, all_counts, trials + sizes.tuning, optimistic)
+        if high.max() > TUNING.bold_factor * max(high[0], 0.0):
+            chosen.append(of_best_pair[int(high.argmax())])
+    return [left[i] for i in chosen], counts[chosen], trials
+
+
+def _order_by_turns(*estimates: Floats) -> list[int]:
+    """Return the indices of events, in turns by each of several estimates."""
+    turns = np.column_stack([np.argsort(-x, kind="stable") for x in estimates])
+    return list(dict.fromkeys(turns.ravel().tolist()))
+
+
+def _drop_equal_events(
+    order: Sequence[int], proposed: Sequence[tuple[Proposal, Pair]], counts: Floats
+) -> list[int]:
+    """Drop events that happen about as often as an earlier one: they would certify the same."""
+    kept: list[int] = []
+    for i in order:
+        event, pair = proposed[i]
+        same_pair = [k for k in kept if proposed[k][1] is pair]
+        rivals = [k for k in same_pair if proposed[k][0].swapped == event.swapped]
+        near = np.abs(counts[rivals] - counts[i]) <= TUNING.equal_counts * counts[rivals]
+        if not (near & (counts[rivals] >= TUNING.least_equal_count)).all(axis=1).any():
+            kept.append(i)
+    return kept

@@ -1,0 +1,138 @@
+"""Counts the chosen events of a mechanism in fresh outputs, and with them its trade-off curve."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from dpnoise.auditing import counting
+from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
+from dpnoise.auditing.counting import Candidate, CountSizes
+from dpnoise.auditing.event_choice import ChosenEvents
+from dpnoise.auditing.learned import expected_bounds
+from dpnoise.auditing.learned.expected_bounds import Proposal
+from dpnoise.auditing.learned.exports import agrees
+from dpnoise.auditing.options import AuditOptions
+from dpnoise.auditing.output_budget import Sizes
+from dpnoise.auditing.outputs import OutputSource
+from dpnoise.auditing.report import Finding
+from dpnoise.auditing.targets.mechanisms import Data
+from dpnoise.auditing.tradeoff import ScoreTally, TradeoffPoint
+from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.arrays import Floats
+
+# First outputs on which an event and its text must agree.
+_COMPARED_OUTPUTS: Final = 1_000
+
+
+def final_trials(
+    source: OutputSource,
+    chosen: ChosenEvents,
+    sizes: Sizes,
+    budget: int | None,
+    options: AuditOptions,
+) -> int:
+    """Return the number of releases of each data set for the final count."""
+    # The final count also gets the releases that dropped pairs did not use.
+    unused = (budget or TUNING.mechanism_budget) - source.drawn
+    final = max(sizes.final, unused // 2)
+    if budget is not None:
+        return final
+    estimator = BoundEstimator(options.claim, sizes.final, 1 - options.confidence)
+    in_time = TUNING.mechanism_growth_seconds / max(2 * chosen.seconds_each, 1e-9)
+    return counting.needed_trials(estimator, chosen.candidates, final, in_time)
+
+
+def count_final_events(
+    source: OutputSource, chosen: ChosenEvents, final: int, options: AuditOptions
+) -> tuple[list[Finding], dict[str, Any]]:
+    """Count events in fresh releases.
+
+    Return the findings, and for the report the limits used, the points of the trade-off curve and
+    the largest possible bound.
+    """
+    candidates, proposals = chosen.candidates, chosen.proposals
+    options.progress(0.5, f"counting {len(candidates)} events in {2 * final:,} releases")
+    claim, tossed, error = options.claim, options.claim.is_ratio, 1 - options.confidence
+    curve_error = TUNING.curve_error_share * error if proposals else 0.0
+    source.encoder.close()
+    scores = _ScoreSource(source, candidates, proposals)
+    sizes = CountSizes(final, source.chunk, source.affordable_calls(candidates[0].data[0]))
+    counted = counting.count_events(
+        [_of_scores(candidate, i, proposals) for i, candidate in enumerate(candidates)],
+        scores.draw, sizes, source.name, tossed=tossed, seed=options.seed,
+    )  # fmt: skip
+    shares = TUNING.event_error_shares if len(candidates) > 1 else (1.0,)
+    findings = []
+    for i, (candidate, share) in enumerate(zip(counted, shares, strict=True)):
+        finding = counting.certify(candidate, options, (error - curve_error) * share, tossed=tossed)
+        findings.append(replace(finding, predicate="") if i in scores.differ else finding)
+    points = scores.points(counted, curve_error)
+    trials = max(count.trials for candidate in counted for count in candidate.counts)
+    most = counting.ceiling(claim, trials, (error - curve_error) * shares[0], tossed=tossed)
+    limits = counting.describe_limits(findings)
+    findings.sort(key=lambda finding: -finding.certified)
+    return findings, {"limits": limits, "points": points, "ceiling": most}
+
+
+class _ScoreSource:
+    """Draws the scores of outputs for the last count, and tallies the first score for the curve."""
+
+    def __init__(
+        self,
+        source: OutputSource,
+        candidates: Sequence[Candidate],
+        proposals: Sequence[Proposal],
+    ) -> None:
+        self._source, self._candidates, self._proposals = source, candidates, proposals
+        self._scores = [proposal.exact_score for proposal in proposals]
+        self._tally, self._compared = ScoreTally(), 0
+        self.differ: set[int] = set()  # The events that are not what their text in Python says.
+        # The first data set is the one where large values of the first score are likelier.
+        self._turn = -1 if proposals and proposals[0].swapped else 1
+
+    def draw(self, data: Data, n: int) -> Floats:
+        """Return the scores of n outputs, one in each column; without scores, the rows."""
+        rows = self._source.rows(data, n)
+        if not self._scores:
+            return rows
+        if self._compared < _COMPARED_OUTPUTS:
+            self._compare(rows[: _COMPARED_OUTPUTS // 2])
+        values = expected_bounds.evaluate(self._scores, rows).T
+        self._tally.add(int(data is not self._candidates[0].data[:: self._turn][0]), values[:, 0])
+        return values
+
+    def points(self, counted: Sequence[Candidate], error: float) -> list[TradeoffPoint]:
+        """Return the points of the curve, which hold together except with probability `error`.
+
+        Their limits are widened by the largest dispersion of the counted events.
+        """
+        if not self._scores:
+            return []
+
+        def widening(error: float) -> float:
+            return max(candidate.widening(error) for candidate in counted)
+
+        first, second = self._candidates[0].shown[:: self._turn]
+        return self._tally.points((first, second), error, widening)
+
+    def _compare(self, rows: Floats) -> None:
+        self._compared += len(rows)
+        decode = self._source.encoder.decode
+        pairs = zip(self._candidates, self._proposals, strict=True)
+        for i, (candidate, proposal) in enumerate(pairs):
+            text = candidate.event.source
+            if text and not agrees(text, proposal, rows, decode):
+                self.differ.add(i)
+
+
+def _of_scores(candidate: Candidate, i: int, proposals: Sequence[Proposal]) -> Candidate:
+    """Return the candidate with its event as one of scores: column i has its own."""
+    if not proposals:
+        return candidate
+    event = replace(
+        candidate.event,
+        holds=lambda values: proposals[i].holds(np.asarray(values[:, i], np.float64)),
+    )
+    return replace(candidate, event=event)
