@@ -817,6 +817,59 @@ def test_an_exception_that_is_raised_now_and_then_is_an_output_of_its_own() -> N
     assert report.epsilon_lower > 1
 
 
+@pytest.mark.parametrize("bits", [(1,), (0, 1)])
+def test_an_exception_that_first_occurs_late_starts_the_audit_again(bits: tuple[int, ...]) -> None:
+    """The first outputs raise none, then 5 % do. At both data sets that reveals nothing."""
+    drawn = 0
+
+    def fail_later(bit: int, n: int) -> Any:
+        nonlocal drawn
+        drawn += n
+        if bit in bits and drawn > 500 and (rng.random(n) < 0.05).any():
+            raise ValueError("no memory")
+        return rng.laplace(size=n)
+
+    report = audit_bits(fail_later, budget=12_000)
+    assert report.broken == (bits == (1,))
+    assert (report.epsilon_lower > 1.5) == (bits == (1,))
+    assert "Exceptions were outputs" in report.method
+    drawn = 0
+    with pytest.raises(TargetError, match="raised ValueError: no memory"):
+        audit_bits(fail_later, budget=12_000, exceptions="error")
+
+
+def test_an_exception_that_first_occurs_in_the_last_count_says_what_to_do() -> None:
+    drawn = 0
+
+    def fail_at_last(bit: int, n: int) -> Any:
+        nonlocal drawn
+        drawn += n
+        if drawn > 15_000:
+            raise ValueError("no memory")
+        return rng.laplace(bit, size=n)
+
+    with pytest.raises(TargetError, match=r"no memory.*last count.*exceptions='output'"):
+        audit_bits(fail_at_last, budget=20_000)
+
+
+@pytest.mark.parametrize("exceptions", [None, "output"])
+def test_an_error_of_a_view_is_not_an_exception_of_the_mechanism(exceptions: str | None) -> None:
+    """The view fails at one data set only."""
+    with pytest.raises(
+        TargetError, match=r"views\[0\], of an output of .* raised ZeroDiv"
+    ):
+        audit_bits(
+            lambda bit, n: [bit] * n, budget=2_000, views=[lambda y: 1 / y], exceptions=exceptions
+        )
+
+
+def test_an_exception_as_an_output_has_no_values_of_views() -> None:
+    report = dpnoise.audit(
+        fail_without_rows, 1.0, neighbours=[([1, 2], [1])], budget=10_000, views=[lambda y: y > 0]
+    )
+    assert report.epsilon_lower > 4
+
+
 def test_what_exceptions_are_is_one_of_two_words() -> None:
     with pytest.raises(ArgumentError, match="exceptions must be 'output' or 'error'"):
         audit_bits(flip, exceptions="ignore")

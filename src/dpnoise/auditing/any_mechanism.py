@@ -15,7 +15,7 @@ from typing import Any, Final
 from dpnoise.auditing.attacks.base import no_progress
 from dpnoise.auditing.calls import time_calls
 from dpnoise.auditing.counting import FALSE_ALARM_RATE
-from dpnoise.auditing.event_choice import choose_events, grown_budget
+from dpnoise.auditing.event_choice import ChosenEvents, choose_events, grown_budget
 from dpnoise.auditing.final_count import count_final_events, final_trials
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.options import AuditOptions, Progress, Watch
@@ -24,7 +24,7 @@ from dpnoise.auditing.outputs import OutputSource, describe_pair
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import MECHANISMS
 from dpnoise.auditing.targets.mechanisms import Pair
-from dpnoise.auditing.targets.target import MECHANISM_SIGNATURE, check_target
+from dpnoise.auditing.targets.target import MECHANISM_SIGNATURE, TargetError, check_target
 from dpnoise.auditing.tuning import TUNING
 
 _COIN: Final = " on average: a fair coin chose the data set of each release"
@@ -91,9 +91,10 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
     size
         The number of answers in a "vector".
     exceptions
-        "output": an exception that the target raises is an output, with its type and its text;
-        "error": it ends the audit. By default it is an output where the target raises one at only
-        one data set of a pair. The target is then asked for one output per call.
+        "output": an exception that the target raises is an output, with its type and its text, and
+        the target is asked for one output per call; "error": an exception ends the audit. By
+        default the first exception starts the audit again with "output". It ends the audit if all
+        outputs are exceptions, or if it comes in the last count.
     boosting
         Whether to learn events by gradient boosted trees as well, which needs the extra `learning`.
         By default they are learned where it is installed and no budget is given.
@@ -134,6 +135,39 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
 def _audit(target: object, options: AuditOptions) -> Report:
     """Resolve the target and its neighbours, learn events, and report what was certified."""
     source, pairs, package = _resolve(target, options)
+    started = time.perf_counter()
+    try:
+        chosen, final = _search(source, pairs, options)
+    except TargetError as error:
+        if not source.take_exceptions(error):
+            raise
+        chosen, final = _search(source, pairs, options)
+    try:
+        findings, results = count_final_events(source, chosen, final, options)
+    except TargetError as error:
+        # A second last count would need a part of the audit's failure probability.
+        if not source.take_exceptions(error):
+            raise
+        advice = "No call before the last count did so. To count exceptions as outputs, audit with"
+        raise TargetError(f"{error} {advice} exceptions='output'.") from error.__cause__
+    options.watch(findings)
+    options.progress(1.0, "done")
+    shown, coin = [describe_pair(pair) for pair in pairs], _COIN if options.claim.is_ratio else ""
+    numbers = {"pairs": len(pairs), "counted": len(chosen.candidates), "final": final}
+    limits = results.pop("limits")
+    method = _METHOD.format(sizes=chosen.sizes, chosen=chosen, coin=coin, limits=limits, **numbers)
+    if source.raised:
+        method += f" Exceptions were outputs: {source.raised:,} of {source.drawn:,} were one."
+    for kind in sorted(source.not_copied):
+        method += f" Data of the class {kind} cannot be copied: each call got the same object."
+    results |= {"method": method, "releases": source.drawn, "pairs": shown}
+    return options.report(target, source.name, package, started, findings=findings, **results)
+
+
+def _search(
+    source: OutputSource, pairs: Sequence[Pair], options: AuditOptions
+) -> tuple[ChosenEvents, int]:
+    """Choose events, and the number of releases of each data set for the final count."""
     options.progress(0.0, "drawing the first outputs")
     source.prepare(pairs)
     budget = options.budget
@@ -142,27 +176,14 @@ def _audit(target: object, options: AuditOptions) -> Report:
         budget = pace.affordable_budget(TUNING.mechanism_budget)
     started = time.perf_counter()
     plan = plan_sizes(source, pairs, budget or TUNING.mechanism_budget)
-    sizes = plan(budget or TUNING.mechanism_budget)
-    chosen = choose_events(source, pairs, sizes, options)
+    chosen = choose_events(source, pairs, plan(budget or TUNING.mechanism_budget), options)
     if budget is None:
-        budget = grown_budget(chosen, sizes, time.perf_counter() - started, options)
+        budget = grown_budget(chosen, time.perf_counter() - started, options)
         if budget is not None:
-            sizes = plan(budget)
             # Trees that found nothing take too long for more releases.
             again = replace(options, boosting=bool(options.boosting))
-            chosen = choose_events(source, pairs, sizes, again)
-    final = final_trials(source, chosen, sizes, budget, options)
-    findings, results = count_final_events(source, chosen, final, options)
-    options.watch(findings)
-    options.progress(1.0, "done")
-    shown, coin = [describe_pair(pair) for pair in pairs], _COIN if options.claim.is_ratio else ""
-    numbers = {"pairs": len(pairs), "counted": len(chosen.candidates), "final": final}
-    limits = results.pop("limits")
-    method = _METHOD.format(sizes=sizes, chosen=chosen, coin=coin, limits=limits, **numbers)
-    for kind in sorted(source.not_copied):
-        method += f" Data of the class {kind} cannot be copied: each call got the same object."
-    results |= {"method": method, "releases": source.drawn, "pairs": shown}
-    return options.report(target, source.name, package, started, findings=findings, **results)
+            chosen = choose_events(source, pairs, plan(budget), again)
+    return chosen, final_trials(source, chosen, budget, options)
 
 
 def _resolve(target: object, options: AuditOptions) -> tuple[OutputSource, list[Pair], str | None]:

@@ -43,6 +43,7 @@ class ChosenEvents:
 
     candidates: list[Candidate]
     proposals: list[Proposal]  # The candidates' scores and thresholds; none if nothing was learned.
+    sizes: Sizes
     seconds_each: float  # Seconds per release of the pilot.
     pairs: int  # Number of pairs for which events were learned.
     scores: int  # Number of compared scores.
@@ -79,19 +80,17 @@ def choose_events(
         candidates.append(Candidate(LEARNED, OUTPUTS, event, pair, shown, (at0, at1)))
     seconds_each = (time.perf_counter() - clock) / (2 * (sizes.tuning + sizes.comparing))
     proposals = [proposal for proposal, _ in best]
-    return ChosenEvents(candidates, proposals, seconds_each, len(best_pairs), len(learned))
+    return ChosenEvents(candidates, proposals, sizes, seconds_each, len(best_pairs), len(learned))
 
 
-def grown_budget(
-    chosen: ChosenEvents, sizes: Sizes, seconds: float, options: AuditOptions
-) -> int | None:
+def grown_budget(chosen: ChosenEvents, seconds: float, options: AuditOptions) -> int | None:
     """Return a larger budget to learn, compare and count events in again, or None.
 
     It is for a fast mechanism, if no event of the first search is expected to refute the claim: a
     leak may be too rare for the releases in which events were learned. `seconds` is the time of the
     first search.
     """
-    estimator = BoundEstimator(options.claim, sizes.final, 1 - options.confidence)
+    estimator = BoundEstimator(options.claim, chosen.sizes.final, 1 - options.confidence)
     if max(c.expected_bound(estimator) for c in chosen.candidates) > options.claim.value:
         return None
     left = TUNING.mechanism_growth_seconds - TUNING.growth_of_search * seconds

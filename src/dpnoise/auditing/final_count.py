@@ -14,7 +14,6 @@ from dpnoise.auditing.learned import expected_bounds
 from dpnoise.auditing.learned.expected_bounds import Proposal
 from dpnoise.auditing.learned.exports import agrees
 from dpnoise.auditing.options import AuditOptions
-from dpnoise.auditing.output_budget import Sizes
 from dpnoise.auditing.outputs import OutputSource
 from dpnoise.auditing.report import Finding
 from dpnoise.auditing.targets.mechanisms import Data
@@ -27,19 +26,15 @@ _COMPARED_OUTPUTS: Final = 1_000
 
 
 def final_trials(
-    source: OutputSource,
-    chosen: ChosenEvents,
-    sizes: Sizes,
-    budget: int | None,
-    options: AuditOptions,
+    source: OutputSource, chosen: ChosenEvents, budget: int | None, options: AuditOptions
 ) -> int:
     """Return the number of releases of each data set for the final count."""
     # The final count also gets the releases that dropped pairs did not use.
     unused = (budget or TUNING.mechanism_budget) - source.drawn
-    final = max(sizes.final, unused // 2)
+    final = max(chosen.sizes.final, unused // 2)
     if budget is not None:
         return final
-    estimator = BoundEstimator(options.claim, sizes.final, 1 - options.confidence)
+    estimator = BoundEstimator(options.claim, chosen.sizes.final, 1 - options.confidence)
     in_time = TUNING.mechanism_growth_seconds / max(2 * chosen.seconds_each, 1e-9)
     return counting.needed_trials(estimator, chosen.candidates, final, in_time)
 

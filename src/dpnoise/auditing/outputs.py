@@ -43,6 +43,7 @@ Outputs = Data  # Outputs of any type: the code checks their attributes.
 
 _CHUNK: Final = 1 << 24  # Bytes of rows that are drawn at a time.
 _FIRST_OUTPUTS: Final = 64  # Outputs for each data set that decide the number of parts in a row.
+_FIRST_TRIES: Final = 4  # Outputs of each data set that show whether all outputs are exceptions.
 _LONGEST_DATA: Final = 60  # Characters in the description of a data set.
 _MAX_PARTS: Final = 4096  # Parts of an output that are used; further ones are ignored.
 _LARGEST: Final = 1e300  # Larger numbers and infinities are clipped to this, to keep sums finite.
@@ -66,14 +67,18 @@ OUTPUT: Final = "output"
 _ACCEPTED: Final = "a number, a text, None, or tuples, lists and arrays of these"
 
 
+class ViewError(TargetError):
+    """A view of the caller raised an exception, which the mechanism did not."""
+
+
 class OutputSource:
     """Draws rows of outputs from a mechanism, chunk by chunk.
 
     A mechanism is a function (data, n) -> n outputs, "module:attribute", or a command as a list of
     strings, which speaks the protocol of `programs`. With `one_by_one`, each call and each request
-    asks for one output. `exceptions` is "error", "output" or None, which `prepare` decides. Outputs
-    begin with the values of the caller's `views`. `name` replaces the mechanism's own name in
-    reports. Call `prepare` before `rows`.
+    asks for one output. `exceptions` is "error", "output", or None if `take_exceptions` may decide.
+    Outputs begin with the values of the caller's `views`. `name` replaces the mechanism's own name
+    in reports. Call `prepare` before `rows`.
     """
 
     encoder: "Encoder"
@@ -97,46 +102,41 @@ class OutputSource:
         # An exception ends a call, so that only of one output is it known which raised it.
         self._one_by_one = one_by_one or exceptions == OUTPUT
         self._exceptions, self.views = exceptions, views
+        self._first_failure: TargetError | None = None
         self._pace = Pace(time_limit)
         self._shown: dict[int, str] = {}  # The descriptions of data sets, by their ids.
-        self.drawn = 0
+        self.drawn = self.raised = 0  # Numbers of outputs, and of exceptions among them.
         self.not_copied: set[str] = set()  # Classes of data that have no copy.
 
     def prepare(self, pairs: Sequence[Pair]) -> None:
         """Draw some outputs for each data set of the pairs, and make the encoder of rows from them.
 
-        If the mechanism raises an exception at only one data set of a pair, exceptions are outputs
-        from now on, unless the caller chose.
+        Raise the exception for which `take_exceptions` was called if there is no other output.
         """
-        try:
-            first = self._first_outputs(pairs)
-        except TargetError as error:
-            of_mechanism = error.__cause__ is not None
-            if self._exceptions is not None or not of_mechanism or not self._differ(pairs):
-                raise
-            self._exceptions, self._one_by_one = OUTPUT, True
-            first = self._first_outputs(pairs)
+        data_sets, first = list(chain.from_iterable(pairs)), []
+        for _ in range(_FIRST_TRIES if self._first_failure else 1):
+            # The time of these calls limits the size of the next ones.
+            first += [self.outputs(data, 1) for data in data_sets]
+            if self.raised < self.drawn:
+                break
+        else:
+            if self._first_failure is not None:
+                raise self._first_failure
+        for data in data_sets:
+            first += [self.outputs(data, m) for m in self._pace.call_sizes(_FIRST_OUTPUTS)]
         shown = f"{_FIRST_OUTPUTS} outputs of {self.name}"
         self.encoder = call_in_time(lambda: Encoder(self.name, first), shown, self._pace.seconds)
 
-    def _first_outputs(self, pairs: Sequence[Pair]) -> list[Outputs]:
-        first = [self.outputs(pairs[0][0], 1)]  # Its time limits the size of the next calls.
-        for data in chain.from_iterable(pairs):
-            first += [self.outputs(data, m) for m in self._pace.call_sizes(_FIRST_OUTPUTS)]
-        return first
+    def take_exceptions(self, error: TargetError) -> bool:
+        """Make exceptions outputs from now on, if the mechanism raised one and the caller agrees.
 
-    def _differ(self, pairs: Sequence[Pair]) -> bool:
-        """Return whether the mechanism raises an exception at only one data set of a pair."""
-        return any(self._raises(data0) != self._raises(data1) for data0, data1 in pairs)
-
-    def _raises(self, data: object) -> bool:
-        try:
-            self.outputs(data, 1)
-        except TargetError as error:
-            if error.__cause__ is None:  # Not an exception of the mechanism.
-                raise
-            return True
-        return False
+        Return whether they are: then call `prepare` again.
+        """
+        if self._exceptions is not None or _cause_of(error) is None:
+            return False
+        self._exceptions, self._one_by_one, self._first_failure = OUTPUT, True, error
+        self._pace, self.drawn = Pace(self._pace.seconds), 0
+        return True
 
     def affordable_calls(self, data: object) -> int:
         """Return how many calls the final count may make, after timing calls for one output."""
@@ -190,10 +190,12 @@ class OutputSource:
             # A copy, because a mechanism may overwrite its only output with the next.
             return copy(_to_list(self.draw(data, 1, shown))[0])
         except (Exception, SystemExit) as error:
-            cause = error.__cause__ if isinstance(error, TargetError) else error
+            cause = _cause_of(error)
             if self._exceptions != OUTPUT or cause is None:
                 raise
-            return f"raised {type(cause).__name__}: {_message_of(cause)}"
+            self.raised += 1
+            text = f"raised {type(cause).__name__}: {_message_of(cause)}"
+            return (*[None] * len(self.views), text) if self.views else text
 
     def draw(self, data: object, n: int, shown: str) -> Outputs:
         """Return n outputs of one call, each with the values of the views if there are any."""
@@ -206,7 +208,15 @@ class OutputSource:
         if not self.views:
             return outputs
         each = outputs.to_numpy() if hasattr(outputs, "to_numpy") else outputs
-        return [(*(view(output) for view in self.views), output) for output in each]
+        return [(*self._view(output, shown), output) for output in each]
+
+    def _view(self, output: object, shown: str) -> Iterator[object]:
+        for i, view in enumerate(self.views):
+            try:
+                yield view(output)
+            except Exception as error:
+                call = f"views[{i}], of an output of {shown},"
+                raise ViewError(f"{call} raised {type(error).__name__}: {error}") from error
 
     @property
     def names(self) -> list[str]:
@@ -233,6 +243,13 @@ class OutputSource:
     def chunk(self) -> int:
         """The number of outputs per call."""
         return max(1, _CHUNK // self.encoder.row_bytes)
+
+
+def _cause_of(error: BaseException) -> BaseException | None:
+    """Return the exception that the mechanism itself raised, or None."""
+    if isinstance(error, ViewError):
+        return None
+    return error.__cause__ if isinstance(error, TargetError) else error
 
 
 def _message_of(error: BaseException) -> str:

@@ -82,8 +82,8 @@ _OPTIONS: Final = (
     Option("--whole", bool, "try only multiples of the sensitivity, as for counts"),
     Option("--one-by-one", bool, "ask for one release a call"),
     Option("--exceptions", ("output", "error"),
-           "take an exception as an output, or end the audit (as an output where the target raises "
-           "one at only one data set of a pair)"),
+           "take exceptions as outputs, or as the end of the audit (the first one starts it again, "
+           "with exceptions as outputs)"),
     Option("--boosting", bool, "use boosted trees, too, even if that takes long"),
     Option("--public", {"action": "append", "type": _part, "metavar": "PART"},
            "a part of each output that is public randomness: its index, or its name in reports; "
