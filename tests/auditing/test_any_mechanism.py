@@ -855,9 +855,7 @@ def test_an_exception_that_first_occurs_in_the_last_count_says_what_to_do() -> N
 @pytest.mark.parametrize("exceptions", [None, "output"])
 def test_an_error_of_a_view_is_not_an_exception_of_the_mechanism(exceptions: str | None) -> None:
     """The view fails at one data set only."""
-    with pytest.raises(
-        TargetError, match=r"views\[0\], of an output of .* raised ZeroDiv"
-    ):
+    with pytest.raises(TargetError, match=r"views\[0\], of an output of .* raised ZeroDiv"):
         audit_bits(
             lambda bit, n: [bit] * n, budget=2_000, views=[lambda y: 1 / y], exceptions=exceptions
         )

@@ -262,6 +262,7 @@ def certify(
         access=candidate.access,
         event=candidate.event.words,
         predicate=candidate.event.source,
+        functions=candidate.event.functions,
         value0=candidate.shown[0],
         value1=candidate.shown[1],
         releases=k,

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.util import find_spec
 from typing import Final
 
@@ -14,10 +13,7 @@ from dpnoise.auditing.attacks.base import OUTPUTS, Event, EventCount
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.counting import LEARNED, Candidate
 from dpnoise.auditing.learned import expected_bounds
-from dpnoise.auditing.learned.events import (
-    propose_events,
-    tune_thresholds,
-)
+from dpnoise.auditing.learned.events import propose_events, propose_half, tune_thresholds
 from dpnoise.auditing.learned.expected_bounds import Proposal, Score
 from dpnoise.auditing.learned.exports import write_event
 from dpnoise.auditing.options import AuditOptions
@@ -31,9 +27,11 @@ from dpnoise.auditing.screening import (
 )
 from dpnoise.auditing.targets.mechanisms import Pair
 from dpnoise.auditing.tuning import TUNING
-from dpnoise.core.arrays import Flags, Floats
+from dpnoise.core.arrays import Floats
 
-_CONSTANT: Final = Event("never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_))
+_CONSTANT: Final = Event(
+    "never: all outputs were alike", lambda y: np.zeros(len(y), np.bool_), source="False"
+)
 _COMPARED_ROWS: Final = 64  # Rows that show which part varies.
 
 
@@ -72,7 +70,9 @@ def choose_events(
     ]
     if not events:
         rows = source.rows(pairs[0][0], _COMPARED_ROWS)
-        events, counts = [(_event_of_halves(rows, source.names), pairs[0])], np.zeros((1, 2))
+        half = propose_half(rows, source.names, source.encoder.text)
+        event = _CONSTANT if half is None else _export_event(half, source)
+        events, counts = [(event, pairs[0])], np.zeros((1, 2))
     candidates = []
     for (event, pair), hits in zip(events, counts.astype(int).tolist(), strict=True):
         at0, at1 = (EventCount(h, trials) for h in hits)
@@ -99,29 +99,12 @@ def grown_budget(chosen: ChosenEvents, seconds: float, options: AuditOptions) ->
     return budget if budget >= 2 * default else None
 
 
-def _is_at_least(j: int, cut: float, rows: Floats) -> Flags:
-    return np.asarray(rows[:, j] >= cut)
-
-
-def _event_of_halves(rows: Floats, names: Sequence[str]) -> Event:
-    """Return an event of the first part that varies, if nothing distinguishes the data sets."""
-    for j, column in enumerate(rows.T):
-        values = np.unique(column[~np.isnan(column)])
-        if len(values) > 1:
-            cut = max(float(np.nanmedian(column)), float(values[1]))
-            text = f"{names[j]} is in the upper half of its values"
-            return Event(text, partial(_is_at_least, j, cut))
-    return _CONSTANT
-
-
 def _export_event(proposal: Proposal, source: OutputSource) -> Event:
-    """Return the event with its text in Python; an event of the caller's views has none."""
-    if source.views:
-        return proposal.event
-    encoder = source.encoder
+    """Return the event with its text in Python, which names the caller's views."""
+    encoder, views = source.encoder, [getattr(f, "__name__", repr(f)) for f in source.views]
     codes = encoder.codes, encoder.other_code
-    text = write_event(proposal, encoder.decode, *codes, encoder.form_index)
-    return replace(proposal.event, source=text)
+    text = write_event(proposal, encoder.decode, *codes, encoder.form_index, views)
+    return replace(proposal.event, source=text, functions=tuple(source.views))
 
 
 def _learn_scores(

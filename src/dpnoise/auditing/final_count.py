@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -114,7 +115,7 @@ class _ScoreSource:
 
     def _compare(self, rows: Floats) -> None:
         self._compared += len(rows)
-        decode = self._source.encoder.decode
+        decode = partial(self._source.encoder.decode, views=len(self._source.views))
         pairs = zip(self._candidates, self._proposals, strict=True)
         for i, (candidate, proposal) in enumerate(pairs):
             text = candidate.event.source

@@ -398,13 +398,17 @@ class Encoder:
         """The index of an output's form, as if it were one of its parts, if rows have it."""
         return self._parts if self._with_form else None
 
-    def decode(self, rows: Floats) -> list[OutputParts]:
-        """Return the parts of each row: its numbers, and the labels that codes stand for."""
+    def decode(self, rows: Floats, views: int = 0) -> list[OutputParts]:
+        """Return the parts of each row: its numbers, and the labels that codes stand for.
+
+        The first parts are the values of that many `views`.
+        """
         labels: dict[float, object] = {code: name for name, code in self.codes.items()}
         return [
             OutputParts(
                 [labels.get(x, x) for x in row[1 : 1 + min(int(row[0]), self._parts)]],
                 labels.get(row[-1], row[-1]) if self._with_form else math.nan,
+                views,
             )
             for row in rows.astype(np.float64).tolist()
         ]
@@ -543,14 +547,20 @@ class Encoder:
         return code
 
 
-def list_parts(outputs: Outputs) -> list[OutputParts]:
+def list_parts(
+    outputs: Outputs, views: Sequence[Callable[[Any], object]] = ()
+) -> list[OutputParts]:
     """Return each output as the flat list of its parts: numbers and labels.
+
+    The first ones are the values of the caller's views.
 
     >>> list_parts([("no", 3.5), ("no",), None])
     [['no', 3.5], ['no'], []]
     """
+    if views:
+        outputs = [(*(view(output) for view in views), output) for output in _to_list(outputs)]
     encoder = Encoder("what is replayed", [outputs], with_form=True)
-    return encoder.decode(encoder.rows(outputs, len(outputs)))
+    return encoder.decode(encoder.rows(outputs, len(outputs)), len(views))
 
 
 def _mark_negative_zeros(rows: Floats) -> None:

@@ -5,8 +5,10 @@ all releases of added noise in their order. `from dpnoise.auditing.predicates im
 it calls. Parts are numbered from 0; -1 is the number of parts. A part is a number, or a label: a
 text, or the repr of anything else. A missing part and NaN are alike.
 
-`evaluate` accepts calls of these functions, comparisons, arithmetic and literals, and nothing else:
-a report from a file cannot run other code.
+Views and attacks of your own cannot be written as text: `own` stands for them, with their names.
+
+`evaluate_predicate` accepts calls of these functions, comparisons, arithmetic and literals, and
+nothing else: a report from a file cannot run other code.
 """
 
 import ast
@@ -28,6 +30,7 @@ from dpnoise.core.errors import ArgumentError, is_real
 
 __all__ = [
     "add_up",
+    "boosted_trees",
     "clipped_total",
     "discriminant",
     "excludes",
@@ -40,6 +43,7 @@ __all__ = [
     "lookup",
     "number",
     "order_of_parts",
+    "own",
     "parity",
     "parts_above",
     "pattern",
@@ -60,11 +64,14 @@ _LARGEST: Final = 1e300  # Audits clip numbers to this size.
 
 
 class OutputParts(list[Any]):
-    """The parts of one output, and the types and lengths that it shows next to them."""
+    """The parts of one output, and the types and lengths that it shows next to them.
 
-    def __init__(self, parts: Iterable[Any], form: object = math.nan) -> None:
+    The first parts are the values of that many views of the caller.
+    """
+
+    def __init__(self, parts: Iterable[Any], form: object = math.nan, views: int = 0) -> None:
         super().__init__(parts)
-        self.form = form
+        self.form, self.views = form, views
 
 
 class _WithForm(list[Any]):
@@ -256,6 +263,29 @@ def discriminant(
     return total
 
 
+def boosted_trees(
+    y: Parts, z: Parts, base: float, trees: Sequence[float | tuple[Any, ...]]
+) -> float:
+    """Return the sum of `base` and the leaf of each tree that an output reaches.
+
+    A tree is a leaf, or (part, cut, whether a missing part goes below, below, above). A part at the
+    cut goes below. The number of parts is that of y, the parts are those of z.
+
+    >>> tree = (0, 2.5, False, 10.0, (-1, 1.0, True, 20.0, 30.0))
+    >>> [boosted_trees(y, y, 1.0, [tree]) for y in ([2], [3], [3, 4])]
+    [11.0, 21.0, 31.0]
+    """
+    total = base
+    for tree in trees:
+        node: Any = tree
+        while isinstance(node, tuple):
+            j, cut, missing_is_below, below, above = node
+            x = number(z if j >= 0 else y, j)
+            node = below if x <= cut or (missing_is_below and math.isnan(x)) else above
+        total += node
+    return total
+
+
 def parity(y: Parts, columns: Sequence[int], high: Sequence[float]) -> float:
     """Return 1 if an odd number of some parts have their high number, else 0.
 
@@ -353,6 +383,19 @@ def excludes(
     return event.holds(releases[: len(releases) // event.releases * event.releases])
 
 
+def own(x: Parts | Releases, *names: str) -> Any:
+    """Return an output after the values of your own views, or what your own attack says.
+
+    Only the process of the audit has these functions, so that other outputs raise an error.
+    """
+    if names and isinstance(x, OutputParts) and x.views == len(names):
+        return x
+    raise ArgumentError(
+        f"The event calls your own {', '.join(names)}, which is not in the report: count it with "
+        "report.replay in the process of the audit."
+    )
+
+
 # Evaluation --------------------------------------------------------------------------------------
 
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {name: globals()[name] for name in __all__}
@@ -406,8 +449,14 @@ def reads_releases(text: str) -> bool:
     return "releases" in _compile(text)[0].co_names
 
 
-def evaluate_predicate(text: str, outputs: Sequence[Parts] | Releases) -> Flags:
+def evaluate_predicate(
+    text: str,
+    outputs: Sequence[Parts] | Releases,
+    functions: Sequence[Callable[..., Any]] = (),
+) -> Flags:
     """Return for each output, or for each group of releases, whether an event happened.
+
+    An event of an attack of your own is the first of the `functions`, which get the releases.
 
     >>> evaluate_predicate("number(y, 1) >= 5.0", [["no", 7], ["no", 3], ["no"]])
     array([ True, False, False])
@@ -420,6 +469,8 @@ def evaluate_predicate(text: str, outputs: Sequence[Parts] | Releases) -> Flags:
     """
     code, names = _compile(text)
     if reads_releases(text):
+        if functions:
+            names = names | {"own": lambda releases, _: functions[0](releases)}
         return np.asarray(eval(code, names | {"releases": np.asarray(outputs)}), np.bool_)  # noqa: S307 - checked above
     lists = (y if isinstance(y, list | tuple) else [y] for y in outputs)
     happened = [bool(eval(code, names | {"y": y})) for y in lists]  # noqa: S307 - checked above

@@ -3,8 +3,8 @@
 import json
 import math
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self
@@ -47,8 +47,8 @@ class Finding:
     attack, access, event
         The attack's name, what it knows, and the event in plain words, of a release y.
     predicate
-        The event as a Python expression, with functions of `dpnoise.auditing.predicates`. Empty if
-        an event has none: those of your own attacks, and of boosted trees.
+        The event as a Python expression, with functions of `dpnoise.auditing.predicates`. Views
+        and attacks of your own have only their names there.
     value0, value1
         The two values, which differ by the sensitivity at most, or descriptions of two data sets.
     releases
@@ -69,6 +69,9 @@ class Finding:
     dispersion
         The factor on the variance that the limits allow for, because releases of one call may
         depend on each other; 1 for the exact limits of independent releases.
+    functions
+        Views and the attack of your own that the predicate names, for `Report.replay`. They are not
+        in files and pickles.
     """
 
     attack: str
@@ -90,6 +93,11 @@ class Finding:
     broken: bool
     evidence: dict[str, list[int]] = field(repr=False)
     dispersion: float = 1.0
+    functions: tuple[Callable[..., Any], ...] = field(default=(), repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the finding without functions, which may not be picklable."""
+        return self.__dict__ | {"functions": ()}
 
     def __str__(self) -> str:
         """Return the attack, the certified bound, and the event with its counts."""
@@ -212,7 +220,8 @@ class Report:
         """Count each finding's event again, in outputs of your own, by its predicate.
 
         `outputs` are releases of one value or of one data set, as the target returns them. A
-        finding without a predicate has no count.
+        finding without a predicate has no count. Events of your own views and attacks can be
+        counted in the process of the audit only.
 
         Examples
         --------
@@ -221,15 +230,17 @@ class Report:
         >>> [count.trials for count in report.replay([0.25, 1.5, -3.0])]
         [3]
         """
-        parts: Sequence[Sequence[object]] = []
+        parts: dict[tuple[Callable[..., Any], ...], Sequence[Sequence[object]]] = {}
         counts: list[EventCount | None] = []
         for finding in self.findings:
             flags = None
             if finding.predicate and reads_releases(finding.predicate):
-                flags = evaluate_predicate(finding.predicate, np.asarray(outputs))
+                releases = np.asarray(outputs)
+                flags = evaluate_predicate(finding.predicate, releases, finding.functions)
             elif finding.predicate:
-                parts = parts or list_parts(outputs)
-                flags = evaluate_predicate(finding.predicate, parts)
+                views = finding.functions
+                parts[views] = parts.get(views) or list_parts(outputs, views)
+                flags = evaluate_predicate(finding.predicate, parts[views])
             counts.append(None if flags is None else EventCount(int(flags.sum()), len(flags)))
         return counts
 
@@ -283,7 +294,11 @@ class Report:
             "mu": curve.mu,
             "rho": curve.rho,
         }
-        return {"format": FORMAT, **summary, **asdict(self)}
+        in_file = replace(self, findings=[replace(f, functions=()) for f in self.findings])
+        fields = asdict(in_file)
+        for finding in fields["findings"]:
+            del finding["functions"]
+        return {"format": FORMAT, **summary, **fields}
 
     def to_json(self, path: FilePath) -> None:
         """Write the report as JSON."""

@@ -12,6 +12,7 @@ releases of a known value. Certified bounds do not depend on the model: they com
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar, Final, final
 
 import numpy as np
@@ -63,6 +64,8 @@ class Event:
         False if the model was found to be wrong. Then it is wrong for all values.
     source
         The event as Python (see `dpnoise.auditing.predicates`), or an empty text.
+    functions
+        Functions of the caller that `source` calls: an attack's event, or views.
     """
 
     words: str
@@ -72,6 +75,7 @@ class Event:
     explains: Explains | None = field(default=None, repr=False)
     fits: bool = True
     source: str = field(default="", repr=False)
+    functions: tuple[Callable[..., object], ...] = field(default=(), repr=False)
 
 
 def exclusion_event(
@@ -318,6 +322,9 @@ class Attack(ABC):
         A model that excludes a true value belongs to another machine or library, and is not used.
         """
         event = self.find(target, value0, value1, n, progress)
+        if not event.source:
+            own = partial(event_flags, event)
+            event = replace(event, source=f"own(releases, {self.name!r})", functions=(own,))
         if self.access != SOURCE or not event.applies:
             return event
         if event.explains is None:

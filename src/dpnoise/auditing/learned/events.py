@@ -7,15 +7,25 @@ the weights of sums over several views, and a third part the threshold of each s
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import chain, pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.learned import expected_bounds, rare, steps, views, wide
-from dpnoise.auditing.learned.expected_bounds import TREES, Proposal, Score
+from dpnoise.auditing.learned.expected_bounds import Proposal, Score
 from dpnoise.auditing.learned.steps import Cells, Steps
-from dpnoise.auditing.learned.views import DIFFERENCES, PARTS, SIDES, WHOLE, Block, Take, Text, View
+from dpnoise.auditing.learned.views import (
+    DIFFERENCES,
+    PARTS,
+    SIDES,
+    TREES,
+    WHOLE,
+    Block,
+    Take,
+    Text,
+    View,
+)
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import import_extra
@@ -71,6 +81,37 @@ def propose_events(
         rows = select.first(TUNING.summing_outputs) if len(score.views) > 1 else select
         events += expected_bounds.propose_events_of_score(score, rows.evaluate(score), estimator)
     return expected_bounds.drop_duplicates(events)
+
+
+def propose_half(rows: Floats, names: Sequence[str], text: Text = views.no_text) -> Proposal | None:
+    """Return an event of the first part that varies, for rows of which nothing was learned.
+
+    It is the upper half of its numbers, or its most frequent text. None if all rows are alike.
+    """
+    for j in views.varying_columns(rows):
+        known = np.sort(rows[~np.isnan(rows[:, j]), j])
+        values, seen = np.unique(known, return_counts=True)
+        texts = [i for i, value in enumerate(values.tolist()) if j and text(value) is not None]
+        if texts:
+            value = values[max(texts, key=lambda i: seen[i])]
+            edges = np.array([value, np.nextafter(value, np.inf), np.inf])
+        else:
+            edges = np.array([max(known[len(known) // 2], values[:2][-1]), np.inf])
+        ratios = np.eye(1, len(edges) + 1, 1)[0]
+        view = View(names[j], PARTS, views.reader(j), text=text, source=views.part_source(j))
+        score = Score((view,), (Steps(edges, ratios),), (1.0,))
+        none = 0.0, 0.0
+        return Proposal(
+            score,
+            0.5,
+            swapped=False,
+            expected_bound=0.0,
+            hits=none,
+            shares=none,
+            misfit=0.0,
+            cost=0.0,
+        )
+    return None
 
 
 def tune_thresholds(
@@ -245,8 +286,28 @@ def _boost_trees(fit: _PairedRows, combine: _PairedRows, seed: int) -> Iterator[
     def take(block: Block) -> Floats:
         return np.asarray(model.decision_function(block.rows))
 
-    view = View("the likelihood ratio that boosted trees give", TREES, take)
-    yield _score_of_ranking(view, combine)
+    words, source = "the likelihood ratio that boosted trees give", _source_of_trees(model)
+    yield _score_of_ranking(View(words, TREES, take, source=source), combine)
+
+
+def _source_of_trees(model: Any) -> str:
+    """Return boosted trees in Python, from attributes that scikit-learn 1.5 to 1.9 keeps private.
+
+    An event whose text is not true of the same outputs loses its text (see `exports.agrees`).
+    """
+
+    def write(nodes: Any, i: int) -> str:
+        node = nodes[i]
+        if node["is_leaf"]:
+            return repr(float(node["value"]))
+        cut = repr(float(node["num_threshold"])).replace("inf", "1e999")
+        below, above = (write(nodes, int(node[side])) for side in ("left", "right"))
+        missing_is_below = bool(node["missing_go_to_left"])
+        return f"({int(node['feature_idx']) - 1}, {cut}, {missing_is_below}, {below}, {above})"
+
+    trees = ", ".join(write(tree.nodes, 0) for (tree,) in model._predictors)  # noqa: SLF001
+    base = float(model._baseline_prediction.item())  # noqa: SLF001
+    return f"boosted_trees({{y}}, {{z}}, {base!r}, [{trees}])"
 
 
 def _score_of_ranking(view: View, combine: _PairedRows) -> Score:

@@ -17,14 +17,12 @@ from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.learned import steps as step_functions
 from dpnoise.auditing.learned.steps import Steps, tail_shares
-from dpnoise.auditing.learned.views import SIDES, Block, Rows, Text, View, no_text
+from dpnoise.auditing.learned.views import LEAKS, SIDES, TREES, Block, Rows, Text, View, no_text
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.auditing.wording import format_value
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.parallel import cores, run_in_parallel
 
-LEAKS: Final = "leaks"  # The kind of views of rare leaks.
-TREES: Final = "trees"  # The kind of the view that boosted trees give.
 _MAX_NAMED: Final = 4  # The most numbers, ranges or views in an event's words.
 
 

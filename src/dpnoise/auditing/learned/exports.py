@@ -25,16 +25,16 @@ def write_event(
     codes: Codes | None = None,
     other_code: float = 0.0,
     form: int | None = None,
+    views: Sequence[str] = (),
 ) -> str:
     """Return an event as an expression in `y`, an output as a list of its parts.
 
     `decode` returns the parts of rows, `codes` has the code of each label, and labels without a
     code have the other one. `form` is the index of the form of an output, if events may read it.
-    The text is empty if a view has no source.
+    An output begins with the values of the caller's `views`, given by their names.
     """
-    if not all(view.source for view in proposal.score.views):
-        return ""
-    return _Writer(proposal, decode, codes or {}, other_code, form).write()
+    output = f"own(y, {', '.join(map(repr, views))})" if views else "y"
+    return _Writer(proposal, decode, codes or {}, other_code, form, output).write()
 
 
 def agrees(source: str, proposal: Proposal, rows: Floats, decode: Decode) -> bool:
@@ -43,7 +43,7 @@ def agrees(source: str, proposal: Proposal, rows: Floats, decode: Decode) -> boo
 
 
 class _Writer:
-    """Writes one event."""
+    """Writes one event; `output` is the text of the output that it is about."""
 
     def __init__(
         self,
@@ -52,8 +52,9 @@ class _Writer:
         codes: Codes,
         other_code: float,
         form: int | None,
+        output: str,
     ) -> None:
-        self._proposal, self._decode = proposal, decode
+        self._proposal, self._decode, self._output = proposal, decode, output
         self._codes, self._other_code, self._form = codes, other_code, form
         self._defined = False  # Whether z has been defined.
 
@@ -79,7 +80,7 @@ class _Writer:
     def _name_of_output(self, source: str) -> str:
         """Return the output as a view reads it: with its form if it may read that."""
         reads_form = self._form is not None and re.search(rf"\b{self._form}\b", source)
-        return f"with_form(y, {self._form})" if reads_form else "y"
+        return f"with_form({self._output}, {self._form})" if reads_form else self._output
 
     def _plain(self, view: View) -> str:
         """Return what a view reads from y where no label matters."""
@@ -93,7 +94,9 @@ class _Writer:
         first, rest = view.source.partition("{z}")[::2]
         y, z = self._name_of_output(view.source), "z"
         if not self._defined:
-            parts = "y" if self._form is None else f"with_form(y, {self._form})"
+            parts = self._output
+            if self._form is not None:
+                parts = f"with_form({parts}, {self._form})"
             z = f"(z := with_codes({parts}, {dict(self._codes)!r}, {self._other_code!r}))"
             self._defined = True
         return f"{first.format(y=y)}{z}{rest.format(y=y, z='z')}"

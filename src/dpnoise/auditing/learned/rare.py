@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpnoise.auditing.learned.expected_bounds import LEAKS, Score
+from dpnoise.auditing.learned.expected_bounds import Score
 from dpnoise.auditing.learned.steps import Steps, find_cells
 from dpnoise.auditing.learned.views import (
+    LEAKS,
     Rows,
     Text,
     View,

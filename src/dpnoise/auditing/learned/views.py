@@ -29,6 +29,10 @@ DIFFERENCES: Final = "differences"
 WHOLE: Final = "the whole"
 CODES: Final = "codes"
 SIDES: Final = ("parts that are numbers", "parts that are not")  # The two sides may be independent.
+DISCRIMINANT: Final = "discriminant"
+LEAKS: Final = "leaks"  # What was seen several times at one data set only.
+TREES: Final = "trees"  # What boosted trees give.
+KINDS: Final = (PARTS, DIFFERENCES, WHOLE, CODES, *SIDES, DISCRIMINANT, LEAKS, TREES)
 
 _NO_POINTS: Final = np.zeros(0)
 _SMALLEST_SPREAD: Final = float(np.finfo(np.float64).tiny)  # Its inverse is finite.

@@ -15,6 +15,7 @@ import numpy as np
 from dpnoise.auditing.learned.steps import count_by_cell, find_cells
 from dpnoise.auditing.learned.views import (
     CODES,
+    DISCRIMINANT,
     Block,
     Rows,
     Take,
@@ -27,7 +28,6 @@ from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats
 from dpnoise.kernels import compile_kernel
 
-DISCRIMINANT: Final = "discriminant"  # The kind of its views.
 _FARTHEST: Final = 1e3  # Largest distance from the median, in spreads, so that sums stay exact.
 
 
