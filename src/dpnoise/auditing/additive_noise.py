@@ -217,7 +217,8 @@ def _audit(target: object, options: AuditOptions) -> Report:
     plan = AuditPlan.of(options, budget, len(pairs), len(attacks), pace)
     findings, skipped, final = _find_and_count(timed_target, attacks, pairs, plan)
     options.progress(1.0, "running side-channel checks")
-    events, limits = 2 * len(attacks) * len(pairs), counting.describe_limits(findings)
+    events = 2 * len(attacks) * len(pairs)
+    limits = counting.describe_limits(findings, options)
     method = _METHOD.format(plan=plan, events=events, final=final, limits=limits)
     observations = run_side_channel_checks(target, resolved, timed_target, options.time_limit)
     return options.report(

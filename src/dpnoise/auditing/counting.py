@@ -13,12 +13,8 @@ them. This does not depend on how the events were chosen, or on how many were tr
 Dependence within a call
 ------------------------
 Releases of one call may share an effect: a sample of the rows that is drawn once a call, or a small
-bias. So the final count takes its releases from many calls. Calls with one probability of the event
-vary as independent releases do. A larger variance between calls, by a factor that is estimated at
-both data sets, leaves that many times fewer hits and trials, and Student's distribution with the
-degrees of freedom of the calls takes the place of the normal one (Korn and Graubard 1998). The
-factor is at least 1. So the limits are never narrower than the exact ones, which hold for
-independent releases, and never narrower than those for independent calls.
+bias. So the final count takes its releases from many calls, and its limits allow for what the
+variance between calls shows (see `call_limits`).
 
 Independence
 ------------
@@ -43,14 +39,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from dpnoise.auditing import call_limits
 from dpnoise.auditing.attacks import certified_bounds
 from dpnoise.auditing.attacks.base import Attack, Event, EventCount, event_flags
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
+from dpnoise.auditing.call_limits import ANY_DEPENDENCE, EXACT, SUSPICION, WIDENED, CallCounts
 from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.report import Finding
 from dpnoise.auditing.targets.mechanisms import Data, Pair
 from dpnoise.auditing.targets.target import DependentError, Releases
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.auditing.wording import bound_text
 from dpnoise.core.arrays import Flags, Floats
 
 Words = NDArray[np.uint64]
@@ -82,9 +81,7 @@ class Candidate:
     shown: tuple[float | str, float | str]  # The data sets as a report shows them.
     counts: tuple[EventCount, EventCount] = (EventCount(0, 0),) * 2  # At the two data sets.
     finder: Attack | None = None  # The attack that may choose its event again.
-    calls: int = 0  # The number of calls for each data set; 0 if they are assumed independent.
-    # The variance of the counts of calls, in units of that of independent releases.
-    dispersion: float = 1.0
+    calls: CallCounts | None = None  # Its counts in each call.
 
     def count_in(self, calls: Mapping[Data, Sequence[Releases]]) -> "Candidate":
         """Return the candidate with its counts in releases of calls for both data sets."""
@@ -93,16 +90,8 @@ class Candidate:
 
     def with_calls(self, calls: Sequence[Sequence[EventCount]]) -> "Candidate":
         """Return the candidate with its counts in the calls for both data sets."""
-        at0, at1 = (sum(of_side, EventCount(0, 0)) for of_side in calls)
-        dispersion = max(map(dispersion_of, calls))
-        return replace(self, counts=(at0, at1), calls=len(calls[0]), dispersion=dispersion)
-
-    def widening(self, error: float) -> float:
-        """Return the factor on the variance that the limits at this error allow for, at least 1."""
-        if not self.calls or math.isinf(self.dispersion):
-            return self.dispersion
-        ratio = float(stats.t.isf(error, self.calls - 1) / stats.norm.isf(error))
-        return max(1.0, self.dispersion * ratio**2)
+        counted = CallCounts.of(calls)
+        return replace(self, counts=counted.totals, calls=counted)
 
     def expected_bound(self, estimator: BoundEstimator) -> float:
         """Return the bound that it is expected to certify, given its counts so far."""
@@ -211,23 +200,6 @@ def split_in_calls(n: int, calls: int, unit: int) -> list[int]:
     return [*sizes[:-1], sizes[-1] + n % unit]
 
 
-def dispersion_of(calls: Sequence[EventCount]) -> float:
-    """Return the variance of the counts of calls, in units of that of independent releases.
-
-    >>> calls = [EventCount(hits, 100) for hits in (40, 60, 40, 60)]
-    >>> round(dispersion_of(calls), 2), dispersion_of([EventCount(40, 100)])
-    (5.33, inf)
-    """
-    if len(calls) == 1:
-        return math.inf
-    hits, trials = (np.array(x) for x in zip(*((c.hits, c.trials) for c in calls), strict=True))
-    share = hits.sum() / trials.sum()
-    if share in {0, 1}:
-        return 0.0
-    variances = trials * share * (1 - share)
-    return float(((hits - trials * share) ** 2 / variances).sum() / (len(calls) - 1))
-
-
 def draw_ahead(
     draw: Callable[[Data, int], Drawn], calls: Sequence[tuple[Data, int]]
 ) -> Iterator[Drawn]:
@@ -246,17 +218,28 @@ def certify(
     """Return the finding that an event's counts certify; `tossed`: a coin divided the trials."""
     claim, (at0, at1), k = options.claim, candidate.counts, candidate.event.releases
     by_ratio = tossed and claim.is_ratio and k == 1
-    limit_error = error * (1 - certified_bounds.RATIO_ERROR_SHARE if by_ratio else 1) / 2
-    dispersion = candidate.widening(limit_error)  # No smaller at the larger error of the ratio.
-    low = certified_bounds.lower_limit(at0.hits, at0.trials, limit_error, dispersion)
-    high = certified_bounds.upper_limit(at1.hits, at1.trials, limit_error, dispersion)
+    each = error * (1 - certified_bounds.RATIO_ERROR_SHARE if by_ratio else 1) / 2
+    # If a call makes one release, calls are independent trials.
+    calls = None if options.one_by_one else candidate.calls
+    dispersion = calls.widening(each) if calls else 1.0
+    low, high = call_limits.limits_of(at0, at1, each, dispersion)
     certified = claim.certified_bound(low, high, k)
-    epsilon = certified_bounds.epsilon_of(low, high, delta=claim.delta, releases=k)
-    if by_ratio:
+    if by_ratio:  # The dispersion is no smaller at the larger error of the ratio.
         counts = at0.hits, at0.trials, at1.hits, at1.trials
-        certified = epsilon = certified_bounds.tossed_epsilon(
-            *counts, error=error, dispersion=dispersion
-        )
+        certified = certified_bounds.tossed_epsilon(*counts, error=error, dispersion=dispersion)
+    if_dependent, kind = certified, WIDENED if dispersion > 1 else EXACT
+    if calls:
+        limits = calls.best_any_limits(error / 2)
+        if calls.is_suspect or claim.certified_bound(*limits, k) > 0:
+            limits = calls.any_limits(error / 2, each)
+        if_dependent = claim.certified_bound(*limits, k)
+        if calls.is_suspect:
+            (low, high), certified, kind = limits, if_dependent, ANY_DEPENDENCE
+    epsilon = (
+        certified
+        if by_ratio
+        else certified_bounds.epsilon_of(low, high, delta=claim.delta, releases=k)
+    )
     return Finding(
         attack=candidate.attack,
         access=candidate.access,
@@ -277,22 +260,34 @@ def certify(
         confidence=options.confidence,
         broken=certified > claim.value,
         evidence={},
+        limits=kind,
         dispersion=dispersion,
+        if_dependent=min(certified, if_dependent),
     )
 
 
-def describe_limits(findings: Sequence[Finding]) -> str:
-    """Return which limits were used, in a sentence for a report's method."""
-    dispersion = findings[0].dispersion if findings else 1.0
-    if dispersion <= 1:
+def describe_limits(findings: Sequence[Finding], options: AuditOptions) -> str:
+    """Return which limits the best finding has, in words for a report's method."""
+    if options.one_by_one or not findings:
+        return "Limits are exact (Clopper and Pearson): each call made one release."
+    best = max(findings, key=lambda finding: finding.certified)
+    if best.limits == ANY_DEPENDENCE:
         return (
-            "Limits are exact (Clopper and Pearson): the counts of calls varied no more than "
-            "those of independent releases."
+            "The counts of calls varied more than those of independent releases (p below "
+            f"{SUSPICION:g}). So limits hold for any dependence of releases within a call "
+            "(Waudby-Smith and Ramdas)."
         )
-    return (
-        f"Limits allow for {dispersion:.3g} times the variance of independent releases, because "
-        "of how much the counts of calls varied (Korn and Graubard)."
+    words = (
+        "Limits are exact (Clopper and Pearson): the counts of calls varied no more than "
+        "those of independent releases."
     )
+    if best.limits == WIDENED:
+        words = (
+            f"Limits allow for {best.dispersion:.3g} times the variance of independent releases, "
+            "because of how much the counts of calls varied (Korn and Graubard)."
+        )
+    bound = f"{options.claim.kind} is at least {bound_text(best.if_dependent)}"
+    return f"{words} Whatever the dependence of releases within a call, {bound}."
 
 
 def ceiling(claim: Claim, trials: int, error: float, *, tossed: bool = False) -> float:

@@ -64,10 +64,10 @@ def count_final_events(
     for i, (candidate, share) in enumerate(zip(counted, shares, strict=True)):
         finding = counting.certify(candidate, options, (error - curve_error) * share, tossed=tossed)
         findings.append(replace(finding, predicate="") if i in scores.differ else finding)
-    points = scores.points(counted, curve_error)
+    points = scores.points(curve_error, one_by_one=options.one_by_one)
     trials = max(count.trials for candidate in counted for count in candidate.counts)
     most = counting.ceiling(claim, trials, (error - curve_error) * shares[0], tossed=tossed)
-    limits = counting.describe_limits(findings)
+    limits = counting.describe_limits(findings, options)
     findings.sort(key=lambda finding: -finding.certified)
     return findings, {"limits": limits, "points": points, "ceiling": most}
 
@@ -99,19 +99,10 @@ class _ScoreSource:
         self._tally.add(int(data is not self._candidates[0].data[:: self._turn][0]), values[:, 0])
         return values
 
-    def points(self, counted: Sequence[Candidate], error: float) -> list[TradeoffPoint]:
-        """Return the points of the curve, which hold together except with probability `error`.
-
-        Their limits are widened by the largest dispersion of the counted events.
-        """
-        if not self._scores:
-            return []
-
-        def widening(error: float) -> float:
-            return max(candidate.widening(error) for candidate in counted)
-
+    def points(self, error: float, *, one_by_one: bool) -> list[TradeoffPoint]:
+        """Return the points of the curve, which hold together except with probability `error`."""
         first, second = self._candidates[0].shown[:: self._turn]
-        return self._tally.points((first, second), error, widening)
+        return self._tally.points((first, second), error, one_by_one=one_by_one)
 
     def _compare(self, rows: Floats) -> None:
         self._compared += len(rows)

@@ -66,9 +66,14 @@ class Finding:
         The probability that all findings of the report hold together.
     evidence
         Data for a picture: "exponents" of the last set bit, and their counts "at0" and "at1".
+    limits
+        The kind of the limits: "exact" for independent releases; "widened" if the counts of calls
+        varied a little more; "any dependence" within a call if they varied much more.
     dispersion
-        The factor on the variance that the limits allow for, because releases of one call may
-        depend on each other; 1 for the exact limits of independent releases.
+        The factor on the variance that the first two allow for; 1 for exact limits.
+    if_dependent
+        The lower bound on the claimed parameter whatever the dependence of releases within a call.
+        It is not above `certified`, and 0 if the calls were too few.
     functions
         Views and the attack of your own that the predicate names, for `Report.replay`. They are not
         in files and pickles.
@@ -92,7 +97,9 @@ class Finding:
     confidence: float
     broken: bool
     evidence: dict[str, list[int]] = field(repr=False)
+    limits: str = "exact"
     dispersion: float = 1.0
+    if_dependent: float = 0.0
     functions: tuple[Callable[..., Any], ...] = field(default=(), repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -311,7 +318,7 @@ class Report:
             raise ArgumentError(f"The report must have format {FORMAT}.")
         fields = {name: data[name] for name in cls.__dataclass_fields__}
         # JSON has no infinity: an infinite epsilon is a text.
-        bounds = "epsilon_lower", "certified", "dispersion"
+        bounds = "epsilon_lower", "certified", "dispersion", "if_dependent"
         fields["findings"] = [
             Finding(**finding | {name: float(finding[name]) for name in bounds if name in finding})
             for finding in data["findings"]

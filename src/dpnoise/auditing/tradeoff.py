@@ -13,19 +13,19 @@ every delta, mu, and rho.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
-from dpnoise.auditing.attacks.certified_bounds import EPSILON, MU, lower_limit, upper_limit
+from dpnoise.auditing.attacks.certified_bounds import EPSILON, MU
+from dpnoise.auditing.call_limits import CallCounts, limits_of
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.auditing.wording import bound_text
-from dpnoise.core.arrays import Floats
+from dpnoise.core.arrays import Floats, Integers
 
 Corners = list[tuple[float, float]]
 
@@ -138,16 +138,17 @@ def curve_words(curve: TradeoffCurve) -> str:
 
 
 class ScoreTally:
-    """Counts the values of a score between cuts, for points of the curve.
+    """Counts the values of a score between cuts, in each call, for points of the curve.
 
-    The cuts are quantiles of the values in the first calls. Those calls are not counted, so that
-    the cuts are fixed before the releases that are.
+    The cuts are quantiles of the values in the first calls. Those calls are not counted. How many
+    they are depends on the sizes of calls only. So the cuts are fixed before the releases that are
+    counted, and these are all releases of the later calls.
     """
 
     def __init__(self) -> None:
         self._first: tuple[list[Floats], list[Floats]] = ([], [])
         self._cuts: Floats | None = None
-        self._counts: dict[int, NDArray[np.int64]] = {}
+        self._calls: tuple[list[Integers], list[Integers]] = ([], [])
 
     def add(self, side: int, values: Floats) -> None:
         """Add the values of a call for one of the two data sets."""
@@ -160,35 +161,32 @@ class ScoreTally:
             return
         # Cell i has the values above cut i - 1, up to cut i.
         cells = np.searchsorted(self._cuts, values)
-        counts = np.bincount(cells, minlength=len(self._cuts) + 1)
-        self._counts[side] = self._counts.get(side, 0) + counts
+        self._calls[side].append(np.bincount(cells, minlength=len(self._cuts) + 1))
 
     def points(
-        self,
-        shown: tuple[float | str, float | str],
-        error: float,
-        widening: Callable[[float], float] = lambda _: 1.0,
+        self, shown: tuple[float | str, float | str], error: float, *, one_by_one: bool = False
     ) -> list[TradeoffPoint]:
         """Return points that hold together, except with probability `error`.
 
         Larger values of the score must be likelier at the first data set. Of each cut there are two
-        limits (Clopper and Pearson), which share the error (union bound). `widening` returns the
-        factor on the variance that limits at an error allow for.
+        limits, which share the error (union bound). They are those of the cut's own counts in the
+        calls: an effect that a call shares may show at one cut only. If `one_by_one`, a call makes
+        one release, and calls are independent trials.
         """
-        if len(self._counts) < 2:  # noqa: PLR2004 - both data sets
+        if not all(self._calls):
             return []
-        totals = [int(self._counts[side].sum()) for side in (0, 1)]
-        hits = [self._counts[side][::-1].cumsum()[::-1][1:].tolist() for side in (0, 1)]
-        each = error / (2 * max(1, len(hits[0])))
-        factor = widening(each)
-        points = [
-            TradeoffPoint(
-                *shown,
-                lower_limit(at0, totals[0], each, factor),
-                upper_limit(at1, totals[1], each, factor),
-            )
-            for at0, at1 in zip(*hits, strict=True)
-        ]
+        # The values above each cut, in each call.
+        above0, above1 = (np.array(calls)[:, ::-1].cumsum(axis=1)[:, ::-1] for calls in self._calls)
+        cuts, points = above0.shape[1] - 1, []
+        each = error / (2 * max(1, cuts))
+        for i in range(1, cuts + 1):
+            counts = CallCounts((above0[:, i], above1[:, i]), (above0[:, 0], above1[:, 0]))
+            exact = limits_of(*counts.totals, each)
+            # A point that exact limits do not separate is on no curve, whichever limits it has.
+            if exact[0] <= exact[1]:
+                continue
+            limits = exact if one_by_one else counts.chosen_limits(each)
+            points.append(TradeoffPoint(*shown, *limits))
         return [point for point in points if point.low > point.high]
 
 

@@ -1,0 +1,191 @@
+"""Limits of an event's two probabilities from its counts in calls, whose releases may depend.
+
+Releases of one call may share an effect: a sample of the rows that is drawn once a call, or a small
+bias. Calls are independent of each other. There are three kinds of limits:
+
+- *Exact* limits (Clopper and Pearson 1934) hold for independent releases.
+- *Widened* limits divide the hits and trials by the ratio of the variance between calls to that of
+  independent releases, and take Student's distribution with the degrees of freedom of the calls
+  (Korn and Graubard 1998). The ratio is at least 1. So they hold for independent releases, and
+  approximately for dependence that is too weak to be seen.
+- Limits for *any dependence* within a call are those of a mean of independent variables between 0
+  and 1, the shares of hits (Waudby-Smith and Ramdas 2024). They hold for any number of calls.
+
+If the counts of calls vary more than those of independent releases (p below `SUSPICION`), the last
+kind is used. It is never narrower than the exact limits: so it holds in both cases.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from scipy import optimize, special, stats
+
+from dpnoise.auditing.attacks.base import EventCount
+from dpnoise.auditing.attacks.certified_bounds import lower_limit, upper_limit
+from dpnoise.auditing.tuning import TUNING
+from dpnoise.core.arrays import Floats, Integers
+
+EXACT: Final = "exact"
+WIDENED: Final = "widened"
+ANY_DEPENDENCE: Final = "any dependence"
+
+# Probability that independent releases are suspected to depend on each other, for each event and
+# data set. It is larger than that of a refusal, because it only costs a part of the bound.
+SUSPICION: Final = 1e-3
+# Simulated counts that give the p-value of a dispersion that looks too large. They are drawn with a
+# fixed seed, so that the same counts have the same limits.
+_SIMULATIONS: Final = 4_999
+_MOST_SIMULATED: Final = 10**9  # Trials up to which NumPy simulates.
+_OBVIOUS: Final = 3.0  # A p-value this many times smaller than `SUSPICION` needs no simulation...
+_DENSE: Final = 20.0  # ... where calls have this many hits on average: there it is accurate.
+# Fractions of the capital that are bet on each call, and the part of the capital for each. Betting
+# everything is the best bet on calls that hardly vary.
+_BETS: Final = 0.5 ** np.arange(8)
+_PARTS: Final = np.array([0.5, *[0.5 / 7] * 7])
+
+
+@dataclass(frozen=True, eq=False)
+class CallCounts:
+    """The hits and trials of an event in each call, for both data sets of a pair."""
+
+    hits: tuple[Integers, Integers]
+    trials: tuple[Integers, Integers]
+
+    @classmethod
+    def of(cls, calls: Sequence[Sequence[EventCount]]) -> "CallCounts":
+        """Return the counts of the calls for both data sets."""
+        hits0, hits1 = (np.array([call.hits for call in of_side]) for of_side in calls)
+        trials0, trials1 = (np.array([call.trials for call in of_side]) for of_side in calls)
+        return cls((hits0, hits1), (trials0, trials1))
+
+    @cached_property
+    def totals(self) -> tuple[EventCount, EventCount]:
+        """The counts in all calls for either data set."""
+        at0, at1 = (EventCount(int(h.sum()), int(t.sum())) for h, t in self._sides)
+        return at0, at1
+
+    @cached_property
+    def dispersion(self) -> float:
+        """The variance of the counts of calls, in units of that of independent releases."""
+        return max(dispersion_of(*side) for side in self._sides)
+
+    @cached_property
+    def is_suspect(self) -> bool:
+        """Whether the counts of calls vary more than those of independent releases."""
+        return any(varies_too_much(*side) for side in self._sides)
+
+    @property
+    def _sides(self) -> list[tuple[Integers, Integers]]:
+        return list(zip(self.hits, self.trials, strict=True))
+
+    def widening(self, error: float) -> float:
+        """Return the factor on the variance that widened limits allow for, at least 1."""
+        if math.isinf(self.dispersion):
+            return self.dispersion
+        calls = min(map(len, self.hits))
+        ratio = float(stats.t.isf(error, calls - 1) / stats.norm.isf(error))
+        return max(1.0, self.dispersion * ratio**2)
+
+    def any_limits(self, error: float, exact_error: float) -> tuple[float, float]:
+        """Return limits that hold for any dependence within calls, each at this error.
+
+        They are not narrower than the exact limits at `exact_error`.
+        """
+        low, high = limits_of(*self.totals, exact_error)
+        (share0, share1) = (hits / trials for hits, trials in self._sides)
+        return min(low, mean_limit(share0, error)), max(high, 1 - mean_limit(1 - share1, error))
+
+    def chosen_limits(self, error: float) -> tuple[float, float]:
+        """Return the limits that the counts of calls call for, each at this error."""
+        if self.is_suspect:
+            return self.any_limits(error, error)
+        return limits_of(*self.totals, error, self.widening(error))
+
+    def best_any_limits(self, error: float) -> tuple[float, float]:
+        """Return limits that `any_limits` cannot be narrower than; they take no time."""
+        factors = [error ** (1 / len(hits)) for hits in self.hits]
+        share0, share1 = (float((hits / trials).mean()) for hits, trials in self._sides)
+        return share0 * factors[0], 1 - (1 - share1) * factors[1]
+
+
+def limits_of(
+    at0: EventCount, at1: EventCount, error: float, dispersion: float = 1.0
+) -> tuple[float, float]:
+    """Return P0's lower and P1's upper limit, each wrong with probability at most `error`."""
+    low = lower_limit(at0.hits, at0.trials, error, dispersion)
+    return low, upper_limit(at1.hits, at1.trials, error, dispersion)
+
+
+def dispersion_of(hits: Integers, trials: Integers) -> float:
+    """Return the variance of the counts of calls, in units of that of independent releases.
+
+    >>> hits, trials = np.array([40, 60, 40, 60]), np.full(4, 100)
+    >>> round(dispersion_of(hits, trials), 2), dispersion_of(hits[:1], trials[:1])
+    (5.33, inf)
+    """
+    if len(hits) == 1:
+        return math.inf
+    share = hits.sum() / trials.sum()
+    if share in {0, 1}:
+        return 0.0
+    variances = trials * share * (1 - share)
+    return float((((hits - trials * share) ** 2 / variances).sum()) / (len(hits) - 1))
+
+
+def varies_too_much(hits: Integers, trials: Integers) -> bool:
+    """Return whether calls vary more than all but `SUSPICION` of those of independent releases.
+
+    Given the number of all hits, those of the calls are multivariate hypergeometric, so simulated
+    calls give an exact p-value. Only calls with a small p-value by chi-squared are compared so.
+    """
+    free, dispersion = len(hits) - 1, dispersion_of(hits, trials)
+    if free == 0 or dispersion <= 1:
+        return False
+    p_value = float(stats.chi2.sf(free * dispersion, free))
+    if p_value > 2 * SUSPICION:
+        return False
+    total, all_trials = int(hits.sum()), int(trials.sum())
+    dense = min(total, all_trials - total) >= _DENSE * len(hits)
+    if (dense and p_value < SUSPICION / _OBVIOUS) or all_trials >= _MOST_SIMULATED:
+        return p_value < SUSPICION
+    draw = np.random.default_rng(0).multivariate_hypergeometric
+    simulated = draw(trials, total, _SIMULATIONS, method="marginals")
+    expected = trials * (total / all_trials)
+    squares = ((simulated - expected) ** 2 / expected).sum(axis=1)
+    larger = np.count_nonzero(squares >= (1 - 1e-9) * ((hits - expected) ** 2 / expected).sum())
+    return bool((1 + larger) / (1 + _SIMULATIONS) <= SUSPICION)
+
+
+def mean_limit(shares: Floats, error: float) -> float:
+    """Return a lower limit of a mean, wrong with probability at most `error`.
+
+    The shares are independent, between 0 and 1, and otherwise of any laws; the limit is that of the
+    average of their means. A bet of a fraction c on each share turns a capital of 1 into the
+    product of 1 - c + c share / q. If the average mean is at most q, the expected capital is at
+    most 1, by the inequality of arithmetic and geometric means. So it reaches 1 / error with
+    probability at most `error` (Markov), and the same holds for capital that is divided over
+    several fractions. The capital falls with q. The limit is the q at which it is 1 / error.
+
+    >>> shares = np.full(500, 0.5)
+    >>> round(mean_limit(shares, 0.001), 4), mean_limit(0 * shares, 0.001)
+    (0.4925, 0.0)
+    """
+    mean, least = float(shares.mean()), -math.log(error)
+    if mean == 0:
+        return 0.0
+
+    def excess(log_q: float) -> float:
+        with np.errstate(divide="ignore"):
+            growth = np.log1p(_BETS[:, None] * (shares * math.exp(-log_q) - 1)).sum(axis=1)
+        return float(special.logsumexp(growth, b=_PARTS)) - least
+
+    top = math.log(mean)  # Here the capital is at most 1.
+    step = 2 * least / len(shares)
+    while excess(top - step) <= 0:
+        step *= 2
+    log_limit = optimize.brentq(excess, top - step, top, xtol=1e-10, rtol=1e-13)
+    return math.exp(log_limit) * (1 - TUNING.rounding_margin)
