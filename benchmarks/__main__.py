@@ -5,15 +5,15 @@ import json
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 
+from marks import measured_with
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks import accuracy, footprint, noise, pages, peak, releases, sums
 from benchmarks.timing import Timing
-from dpnoise.core.machine import describe_machine, why_unavailable
+from dpnoise.core.machine import why_unavailable
 
 PEERS = ("numpy", "numba", "cryptography", "opendp", "python-dp", "diffprivlib")
 
@@ -238,13 +238,6 @@ def round_parts(parts: pages.Parts) -> pages.Parts:
     return {name: {part: round(ns, 2) for part, ns in row.items()} for name, row in parts.items()}
 
 
-def machine() -> str:
-    """Return the machine and the versions of the libraries."""
-    installed = [name for name in PEERS if not why_unavailable(name)]
-    libraries = ", ".join(f"{name} {version(name)}" for name in installed)
-    return f"{describe_machine()}, Python {platform.python_version()}, {libraries}"
-
-
 def main() -> None:
     """Run as `make bench`."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
@@ -277,7 +270,7 @@ def main() -> None:
         results = {
             "format": pages.FORMAT,
             "architecture": platform.machine(),
-            "machine": machine(),
+            "machine": measured_with(*(name for name in PEERS if not why_unavailable(name))),
             "left out": [reason for reason in map(why_unavailable, PEERS) if reason],
             "points": arguments.points,
             "nanoseconds": {

@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from marks import write_between_marks
+from marks import measured_with, write_between_marks
 
 import dpnoise
 from benchmarks.audit_mechanisms import ROWS, Row
@@ -26,8 +26,6 @@ from dpnoise.auditing.attacks.certified_bounds import tossed_epsilon
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.auditing.wording import bound_text
 from dpnoise.cli.terminal import progress_bar
-from dpnoise.core.machine import describe_machine
-from dpnoise.core.parallel import cores
 
 ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "audit-measurements.md"
@@ -111,7 +109,7 @@ def table(rows: list[list[dict[str, Any]]], machine: str) -> str:
         )
     medians, all_audits = [median_of(audits) for audits in rows], list(chain(*rows))
     note = (
-        f"\nOn {machine}, {cores()} cores; seconds by the clock. In bold: at least what was "
+        f"\nOn {machine}; seconds by the clock. In bold: at least what was "
         f"published: {sum(map(is_reached, medians))} of {len(rows)}; "
         f"in at most a tenth of its time: {sum(map(is_quick, medians))}. "
         f"Of all {len(all_audits)} audits, {sum(map(is_reached, all_audits))} and "
@@ -140,9 +138,9 @@ def main(names: list[str]) -> None:
             )
     if not names:
         results_file = RESULTS / f"{platform.machine()}.json"
-        audits = {"machine": describe_machine(), "rows": list(results.values())}
+        audits = {"machine": measured_with(), "rows": list(results.values())}
         results_file.write_text(json.dumps(audits, indent=1) + "\n")
-        write_between_marks(PAGE, "audit-bench", table(list(results.values()), describe_machine()))
+        write_between_marks(PAGE, "audit-bench", table(list(results.values()), measured_with()))
 
 
 if __name__ == "__main__":

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from marks import write_between_marks
+from marks import measured_with, write_between_marks
 from numpy.typing import NDArray
 
 import dpnoise
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import TargetError
 from dpnoise.auditing.wording import bound_text
-from dpnoise.core.machine import describe_machine
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "audit-measurements.md"
 CLAIM: Final = 1.0
@@ -155,8 +154,10 @@ def main() -> None:
         seconds = time.process_time() - started
         lines.append(f"| {bug.words} | {true} | {result} | {releases} | {seconds:.1f} |")
         print(lines[-1], flush=True)
-    machine = describe_machine()
-    note = f"\nEach claims epsilon 1 unless it says otherwise; on {machine}, seconds of one core."
+    note = (
+        "\nEach claims epsilon 1 unless it says otherwise; seconds of one core. "
+        f"Measured on {measured_with()}."
+    )
     write_between_marks(PAGE, "audit-bugs", "\n".join([*lines, note, ""]))
 
 

@@ -9,13 +9,12 @@ import time
 from pathlib import Path
 from typing import Final
 
-from marks import write_between_marks
+from marks import measured_with, write_between_marks
 
 import dpnoise
 from dpnoise.auditing.targets import MECHANISMS
 from dpnoise.auditing.wording import bound_text, format_percent
 from dpnoise.core.errors import MissingExtraError
-from dpnoise.core.machine import describe_machine
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "audit-measurements.md"
 CLAIM: Final = 1.0
@@ -64,8 +63,8 @@ def main(names: list[str]) -> None:
         except MissingExtraError:
             missing.append(f"`{name}`")
     note = (
-        f"\nEach claims epsilon {CLAIM:g}, those that discover groups at delta {DELTA:g}; on "
-        f"{describe_machine()}, seconds of one core. Not installed here: "
+        f"\nEach claims epsilon {CLAIM:g}, those that discover groups at delta {DELTA:g}; "
+        f"seconds of one core. Measured on {measured_with()}. Not installed here: "
         f"{', '.join(missing) or 'none'}.\n"
     )
     write_between_marks(PAGE, "audit-peers", "\n".join([*lines, note]))

@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from marks import write_between_marks
+from marks import measured_with, write_between_marks
 
 import dpnoise
 from benchmarks.timing_attack import certify, time_calls
 from dpnoise.core.kernel_table import kernel_for_one, second_stage
-from dpnoise.core.machine import describe_machine
 from dpnoise.statistics.plan import SumAnswer
 from dpnoise.statistics.queries import Count, Sum
 
@@ -246,9 +245,9 @@ def main() -> None:
     if arguments.conversions:
         return
     if not arguments.keep_pages:
-        machine = f"{describe_machine()}, Python {platform.python_version()}"
         results_file = RESULTS / f"{platform.machine()}.json"
-        results_file.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n")
+        results = {"machine": measured_with(), "rows": rows}
+        results_file.write_text(json.dumps(results, indent=2) + "\n")
         tables = (table(json.loads(path.read_text())) for path in sorted(RESULTS.glob("*.json")))
         write_between_marks(PAGE, "clock", "\n\n".join(tables))
     sys.exit(any(row_cells[5] in {"A LEAK", "NOT FOUND"} for row_cells in rows))

@@ -7,20 +7,17 @@ measured. Contenders take turns, and the best round counts.
 
 import argparse
 import json
-import os
 import platform
 import tempfile
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 import polars as pl
-from marks import write_between_marks
+from marks import measured_with, write_between_marks
 
 from benchmarks.timing import Usage, best_rounds, measure_call
-from dpnoise.core.machine import describe_machine
 from dpnoise.statistics.engines import Files, tally
 from dpnoise.statistics.plan import Edges, Grouping, Plan, Rows, Sums
 
@@ -170,13 +167,6 @@ def page_text(results: list[dict[str, Any]]) -> str:
     return "\n\n".join([f"```sql\n{sql}\n```", *map(table, results)])
 
 
-def machine() -> str:
-    """Return the machine and the versions of the libraries."""
-    libraries = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "polars", "narwhals"))
-    python = platform.python_version()
-    return f"{describe_machine()}, {os.cpu_count()} cores, Python {python}, {libraries}"
-
-
 def main() -> None:
     """Measure, print and store the table, and write it to the docs."""
     parser = argparse.ArgumentParser(prog="benchmarks.engines", description=__doc__)
@@ -193,7 +183,10 @@ def main() -> None:
         run_contender(contender, Path(path), what)
         return
     if not arguments.only_pages:
-        results = {"machine": machine(), "rows": measure_rows(arguments.rows, arguments.rounds)}
+        results = {
+            "machine": measured_with("duckdb", "polars", "narwhals"),
+            "rows": measure_rows(arguments.rows, arguments.rounds),
+        }
         if arguments.keep_pages:
             return
         RESULTS.mkdir(exist_ok=True)

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from marks import write_between_marks
+from marks import measured_with, write_between_marks
 
 from benchmarks.contenders import DECILES, HIGH, Column, Floats, Stays, Visits
-from dpnoise.core.machine import describe_machine
 from dpnoise.statistics.bounds import Bounds
 
 ROOT: Final = Path(__file__).parent.parent
@@ -284,7 +283,7 @@ def main() -> None:
     versions: dict[str, str] = {}
     for contender in CONTENDERS:
         versions |= {f"{name} {number}": "" for name, number in ask(contender).items()}
-    measured = f"Measured on {describe_machine()}, {', '.join(versions)}."
+    measured = f"Measured on {measured_with()}, {', '.join(versions)}."
     for page, mark, lines in (
         ("accuracy.md", "errors", table_of_columns()),
         ("accuracy.md", "visits", table_of_visits()),

@@ -10,21 +10,18 @@ best round counts.
 
 import argparse
 import json
-import os
 import platform
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
-from marks import write_between_marks
+from marks import measured_with, write_between_marks
 
 from benchmarks.timing import Usage, best_rounds, measure_call
-from dpnoise.core.machine import describe_machine
 from dpnoise.statistics import Question, Request, publish
 
 ROOT: Final = Path(__file__).parent.parent
@@ -290,13 +287,10 @@ def main() -> None:
         return
     engine = SPARK if arguments.spark else MEDIANS if arguments.medians else DUCKDB
     if not arguments.only_pages:
-        machine = (
-            f"{describe_machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-        )
         sizes = SIZES_IN_SPARK if arguments.spark else SIZES
         sizes = tuple(size for size in sizes if size[0] <= arguments.rows)
         results = {
-            "machine": f"{machine}, {engine.package} {version(engine.package)}",
+            "machine": measured_with(engine.package),
             "rows": measure_rows(engine, sizes, arguments.rounds),
         }
         if arguments.keep_pages:

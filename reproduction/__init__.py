@@ -120,11 +120,11 @@ def measure(
 
 def write(results: Sequence[Result], folder: Path, *, quick: bool = False) -> None:
     """Write the page, the drawings and the numbers to a folder."""
-    versions = {name: version(name) for name in ("numpy", "scipy", "numba")}
+    versions = {name: version(name) for name in ("dpnoise", "numpy", "scipy", "numba")}
     python = platform.python_version()
     machine = {"machine": describe_machine(), "python": python, "cores": cores(), **versions}
     versions_text = ", ".join(f"{name} {number}" for name, number in machine.items())
-    about = f"dpnoise {dpnoise.__version__}, {time.strftime('%Y-%m-%d')}: {versions_text}."
+    about = f"{time.strftime('%Y-%m-%d')}: {versions_text}."
     if quick:
         about += " This was a quick run: the samples are small, and the figures are not precise."
     (folder / PAGE).write_text(page(results, about), encoding="utf-8")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from marks import write_between_marks
+from marks import measured_with, write_between_marks
 from numpy.typing import NDArray
 
 from dpnoise import Generator, inversion_cost
@@ -24,7 +24,6 @@ from dpnoise.auditing.attacks.searches import MeetInTheMiddle
 from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
 from dpnoise.auditing.targets import adapters
 from dpnoise.auditing.wording import bound_text
-from dpnoise.core.machine import describe_machine
 from dpnoise.kernels import variates
 from dpnoise.noise.inversion import PRECISIONS
 from reproduction import preimages
@@ -362,7 +361,7 @@ def main() -> None:
         write_between_marks(PAGE, name, "\n".join(lines))
         lines_by_section[name] = lines
     for page in (PAGE, BEYOND):
-        write_between_marks(page, "machine", f"The tables were measured on {describe_machine()}.")
+        write_between_marks(page, "machine", f"The tables were measured on {measured_with()}.")
     write_between_marks(BEYOND, "one-preimage", "\n".join(lines_by_section["one-preimage"]))
     write_between_marks(BEYOND, "beyond", "\n".join(beyond_rows(lines_by_section)))
 

@@ -32,9 +32,10 @@ def rows_of(page: str) -> dict[str, str]:
     return {row[1]: row[0] for row in re.finditer(r"^\| `(\w[\w-]*)` .*$", between, re.MULTILINE)}
 
 
-def format_versions(machine: dict[str, object]) -> str:
-    """Return the versions that a report was measured with."""
-    return ", ".join(f"{name} {number}" for name, number in machine.items() if name != "machine")
+def describe_run(machine: dict[str, object]) -> str:
+    """Return the machine and the versions that a report was measured with."""
+    versions = [f"{name} {number}" for name, number in machine.items() if name != "machine"]
+    return f"{machine['machine']}, with {', '.join(versions)}"
 
 
 def round_down(bound: float) -> str:
@@ -51,7 +52,7 @@ def write_adopters(report: dict[str, Any]) -> None:
                 for name, noise, bound in piece["tables"][0]["rows"]
             ]
             head = ["| released | noise | certified epsilon |", "|---|---|---|"]
-            measured = f"Measured on {report['machine']['machine']}."
+            measured = f"Measured on {describe_run(report['machine'])}."
             write_between_marks(BEYOND, "adopted", "\n".join([*head, *rows, "", measured]))
 
 
@@ -60,7 +61,7 @@ def main() -> None:
     report = json.loads(Path(sys.argv[1]).read_text())
     if report["quick"]:
         sys.exit("A quick run is not precise enough: run `python -m reproduction` without --quick.")
-    machine = report["machine"]["machine"]
+    machine = f"{report['machine']['machine']}, dpnoise {report['dpnoise paper']}"
     rows = rows_of(PAGE.read_text())
     rows |= {
         piece["key"]: f"| `{piece['key']}` | {piece['title']} | {piece['verdict']} | "
@@ -69,7 +70,7 @@ def main() -> None:
     }
     if missing := [key for key in reproduction.PIECES if key not in rows]:
         sys.exit(f"No row yet for {', '.join(missing)}: measure these too.")
-    measured = f"Last measured on {machine}, with {format_versions(report['machine'])}."
+    measured = f"Last measured on {describe_run(report['machine'])}."
     lines = [*HEAD, *(rows[key] for key in reproduction.PIECES), "", measured]
     write_between_marks(PAGE, "pieces", "\n".join(lines))
     write_between_marks(PAGE, "statements", statements.table())
