@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from marks import write_between_marks
+from marks import measured_with, write_between_marks
 
 from dpnoise.auditing.processes import check_stored_noise
 from dpnoise.auditing.targets import make_target
-from dpnoise.core.machine import describe_machine
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "attacks.md"
 RELEASES: Final = 2_000  # The number that an audit times.
@@ -76,7 +75,7 @@ def main(looks: int) -> int:
             counts[name].append(count_detections(name, looks))
             print(name, *counts[name], flush=True)
     note = (
-        f"Of {looks} looks at {RELEASES:,} releases each, on {describe_machine()}. Its load was "
+        f"Of {looks} looks at {RELEASES:,} releases each, on {measured_with()}. Its load was "
         f"{load:.1f} for each core; busy: with two more processes for each."
     )
     lines = [
