@@ -65,7 +65,7 @@ def test_the_page_states_the_grid_and_the_guarantee() -> None:
 
 
 def test_the_table_of_audits_has_the_ceiling_next_to_each_bound() -> None:
-    versions = {"python": "3.11.7", "machine": "a machine"}
+    versions = {"python": "3.11.7", "dpnoise": "0.2.0", "machine": "a machine"}
     reports = [replace(report, versions=versions) for report in example_report.several_reports()]
     lines = write_comparison.table(reports).splitlines()
     head, *rows = [
@@ -73,14 +73,34 @@ def test_the_table_of_audits_has_the_ceiling_next_to_each_bound() -> None:
         for line in lines
         if line.startswith("| ")
     ]
-    assert head[2:5] == ["as if ε were", "certified at least", "of at most"]
-    assert [row[3:5] for row in rows] == [
+    assert head[2:4] == ["certified at least", "of at most"]
+    assert [row[2:4] for row in rows] == [
         ["5.82", "7.4"],
         ["0.631", "7.4"],
         ["4.2", "7.4"],
         ["0", "7.4"],
     ]
-    assert "Measured on a machine, Python 3.11.7." in lines
+    commands = [row[-1].strip("`") for row in rows]
+    assert commands == [write_comparison.command(report) for report in reports]
+    assert "by `make audits`, on a machine, Python 3.11.7, dpnoise 0.2.0." in "\n".join(lines)
+
+
+def test_each_row_of_the_table_of_audits_says_how_to_repeat_it_and_what_is_public() -> None:
+    broken = example_report.broken_report()
+    reports = [
+        replace(broken, target="numpy.laplace", delta=0.0),
+        replace(broken, target="pydp.gaussian", noise="gaussian", delta=1e-6),
+        replace(broken, target="dpnoise.laplace"),
+        replace(example_report.unbroken_report(), target="dpnoise.release"),
+    ]
+    assert [write_comparison.publication(report) for report in reports] == [
+        "2012",
+        "[not yet](disclosures.md)",
+        "ours",
+        "",
+    ]
+    assert write_comparison.command(reports[0]) == "dpnoise audit numpy.laplace --epsilon 1"
+    assert write_comparison.command(reports[1]).endswith("pydp.gaussian --epsilon 1 --delta 1e-06")
 
 
 def test_the_picture_of_audits_has_no_background_and_names_each_verdict(tmp_path: Path) -> None:
