@@ -182,13 +182,44 @@ def test_murmur3_gives_its_published_values() -> None:
 
 @pytest.mark.long
 def test_false_alarms_are_no_more_frequent_than_the_confidence_says() -> None:
-    """At confidence 0.7, at most 3 audits of 10 are wrong: counted in 50, exact binomial."""
+    """At confidence 0.7, at most 3 audits of 10 are wrong: counted in 100, exact binomial."""
     kinds = cycle(false_alarms.KINDS.values())
     check_rate(
-        lambda: false_alarms.is_alarm(next(kinds), confidence=0.7, budget=4_000),
+        lambda: false_alarms.audit_kind(next(kinds), 0.7, 4_000) == "false alarm",
         5 * len(false_alarms.KINDS),
         0.3,
     )
+
+
+def test_the_table_of_false_alarms_counts_each_kind() -> None:
+    said = [("false alarm", 2.0), ("refused", 1.0), ("not broken", 4.0), ("not broken", 1.0)]
+    results = [("bits", *answer) for answer in said] + [("a mu", "not broken", 0.4)]
+    text = false_alarms.table(results, ["bits", "a mu", "a text"], 0.9)
+    assert "| bits | 4 | 1 | 1 | 0.4 of 4 | 8 |" in text
+    assert "| a mu | 1 | 0 | 0 | 0.1 of 1 | 0 |" in text
+    assert "| a text | 0 | 0 | 0 | 0 of 0 | 0 |" in text
+    assert "5 audits at confidence 0.9" in text
+
+
+def test_false_alarms_are_too_many_where_the_stated_error_does_not_explain_them() -> None:
+    """Of 1,000 audits at an error of 0.001, nine or ten: p-values of 1.1e-6 and 1.1e-7."""
+
+    def results(alarms: int) -> list[tuple[str, str, float]]:
+        return [("bits", "false alarm" if i < alarms else "refused", 0.1) for i in range(1_000)]
+
+    assert not false_alarms.has_too_many(results(9), 0.999)
+    assert false_alarms.has_too_many(results(10), 0.999)
+    assert not false_alarms.has_too_many([], 0.999)
+
+
+def test_false_alarms_are_counted_until_the_time_is_over(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In processes, which take a second to start: no audit ends within a millisecond."""
+    assert false_alarms.main(["--seconds", "0.001", "--cores", "1", "--kind", "bits"]) == 0
+    shown = capsys.readouterr().out
+    assert "The time is over." in shown
+    assert "| bits | 0 | 0 | 0 | 0 of 0 | 0 |" in shown
 
 
 # An assertion for tests --------------------------------------------------------------------------
