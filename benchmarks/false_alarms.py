@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
@@ -115,11 +116,15 @@ def _old(rows: pd.DataFrame) -> int:
     return int((pd.to_numeric(rows["age"], errors="coerce") > 60).sum())
 
 
-def _biased(bit: int, n: int) -> Any:
-    """Flip with a probability that a call shares, two standard errors of the call around it."""
+def _biased(errors: float) -> Callable[[int, int], Any]:
+    """Return a flip with a probability that a call shares, so many standard errors too large."""
     p = 1 / (1 + math.exp(EPSILON))
-    bias = 2 * math.sqrt(p * (1 - p) / n) * rng.choice([-1, 1])
-    return (rng.random(n) < np.clip(p + bias, 0, 2 * p)) ^ bool(bit)
+
+    def flip_with_bias(bit: int, n: int) -> Any:
+        bias = errors * math.sqrt(p * (1 - p) / n) * rng.choice([-1, 1])
+        return (rng.random(n) < np.clip(p + bias, 0, 2 * p)) ^ bool(bit)
+
+    return flip_with_bias
 
 
 def _sampled(rate: float) -> Callable[[int, int], Any]:
@@ -175,11 +180,12 @@ KINDS: Final[dict[str, Kind]] = {
     "a whole curve": Kind(_gaussian, {**_BITS, "delta": _GAUSSIAN_DELTA, "curve": True}),
     "the certified curve": Kind(_gaussian, _MU, _exceeds_gaussian_curve),
     "frames of rows": Kind(_frames, {"neighbours": "rows", "data": _PERSONS}),
-    "a bias for each call": Kind(_biased, _BITS),
-    "a row in half of the calls": Kind(_sampled(0.5), _BITS),
+    "half a standard error shared": Kind(_biased(0.5), _BITS),
+    "a standard error shared": Kind(_biased(1.0), _BITS),
+    "two standard errors shared": Kind(_biased(2.0), _BITS),
     "a row in 1 of 20 calls": Kind(_sampled(0.05), _BITS),
 }
-TREES: Final = {"a vector, by trees": Kind(_vector, {**_BITS, "boosting": True})}  # scikit-learn.
+TREES: Final = {"a vector, by trees": Kind(_vector, {**_BITS, "boosting": True})}
 
 ALARM, REFUSED, QUIET = "false alarm", "refused", "not broken"
 
@@ -228,7 +234,7 @@ def has_too_many(results: list[Result], confidence: float) -> bool:
     for name, answer, _ in results:
         said.setdefault(name, []).append(answer == ALARM)
     tails = [stats.binom.sf(sum(a) - 1, len(a), 1 - confidence) for a in said.values()]
-    return min(tails, default=1.0) * len(tails) < _CHANCE
+    return any(tail * len(tails) < _CHANCE for tail in tails)
 
 
 def _take_core(free: Any) -> None:
@@ -274,7 +280,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--write", action="store_true", help="write the table to the docs")
     chosen = parser.parse_args(arguments)
     started = time.monotonic()
-    names = chosen.kind or [*KINDS, *TREES]
+    names = chosen.kind or [*KINDS, *(TREES if find_spec("sklearn") else [])]
     _run((names[0], chosen.confidence))  # Compiles what all processes load.
     jobs = [(name, chosen.confidence) for _ in range(chosen.audits) for name in names]
     results: list[Result] = []

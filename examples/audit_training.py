@@ -43,6 +43,13 @@ class BatchClippingEngine(opacus.PrivacyEngine):  # type: ignore[misc]
         return prepared
 
 
+ENGINES: dict[str, Callable[[], Any]] = {
+    "Opacus": opacus.PrivacyEngine,
+    "dpnoise": SecurePrivacyEngine,
+    "clipped by batch": BatchClippingEngine,
+}
+
+
 def make_training(engine: Callable[[], Any], noise_multiplier: float) -> Callable[[list[int]], Any]:
     """Return a function that trains on invented records and on canaries, given by number.
 
@@ -83,9 +90,14 @@ def score(weights: Any, canaries: range) -> Any:
     return weights[0, : len(canaries)]
 
 
+def noise_scale(epsilon: float) -> float:
+    """Return the scale of Gaussian noise for an epsilon and all steps together."""
+    return dpnoise.GaussianMechanism(epsilon=epsilon, delta=DELTA, sensitivity=1.0).scale
+
+
 def audit_engine(engine: Callable[[], Any], epsilon: float) -> tuple[TrainingReport, float]:
     """Audit an engine with noise for an epsilon. Return the report, and the mu of the noise."""
-    scale = dpnoise.GaussianMechanism(epsilon=epsilon, delta=DELTA, sensitivity=1.0).scale
+    scale = noise_scale(epsilon)
     train = make_training(engine, noise_multiplier=math.sqrt(STEPS) * scale)
     return audit_training(train, range(CANARIES), score, mu=1 / scale, delta=DELTA), 1 / scale
 
@@ -93,12 +105,7 @@ def audit_engine(engine: Callable[[], Any], epsilon: float) -> tuple[TrainingRep
 def main() -> None:
     """Audit three engines at three claims."""
     warnings.simplefilter("ignore")  # Opacus warns that its own generator is insecure.
-    engines: dict[str, Callable[[], Any]] = {
-        "Opacus": opacus.PrivacyEngine,
-        "dpnoise": SecurePrivacyEngine,
-        "clipped by batch": BatchClippingEngine,
-    }
-    for name, engine in engines.items():
+    for name, engine in ENGINES.items():
         for epsilon in CLAIMED:
             report, mu = audit_engine(engine, epsilon)
             best = max(report.guesses, key=lambda guesses: guesses.certified)

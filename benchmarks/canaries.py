@@ -1,0 +1,77 @@
+"""Audit DP-SGD with 1,000 canaries, ten times each, and print the medians.
+
+`PYTHONPATH=tools python -m benchmarks.canaries` writes the table of docs/audit-training.md. The
+training is that of examples/audit_training.py: Opacus, our engine, and a planted bug. It needs the
+extra `opacus`. `--runs 3` makes fewer audits and writes no table.
+"""
+
+import argparse
+import math
+import runpy
+import statistics
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any, Final
+
+from marks import write_between_marks
+
+from dpnoise.auditing import TrainingReport, audit_training
+from dpnoise.auditing.wording import bound_text
+from dpnoise.core.machine import describe_machine
+
+ROOT: Final = Path(__file__).parent.parent
+PAGE: Final = ROOT / "docs" / "audit-training.md"
+CLAIMED: Final = (1.0, 4.0, 8.0)
+RUNS: Final = 10
+HEAD: Final = "| engine | epsilon claimed | epsilon | broken | mu claimed | mu | broken | seconds |"
+
+
+def audit_once(example: dict[str, Any], engine: Any, claim: dict[str, float], scale: float) -> Any:
+    """Return the report of one audit of an engine whose noise has this scale in all steps."""
+    train = example["make_training"](engine, noise_multiplier=math.sqrt(example["STEPS"]) * scale)
+    canaries = range(example["CANARIES"])
+    return audit_training(train, canaries, example["score"], delta=example["DELTA"], **claim)
+
+
+def row(name: str, epsilon: float, mu: float, reports: list[list[TrainingReport]]) -> str:
+    """Return a row of the table: medians of the audits by epsilon, and of those by mu."""
+    cells = [name]
+    for claimed, of_claim in zip((f"{epsilon:g}", f"{mu:.3g}"), reports, strict=True):
+        median = statistics.median(report.certified for report in of_claim)
+        broken = sum(report.broken for report in of_claim)
+        cells += [claimed, bound_text(median), f"{broken} of {len(of_claim)}"]
+    seconds = statistics.median(report.seconds for of_claim in reports for report in of_claim)
+    return f"| {' | '.join([*cells, f'{seconds:.1f}'])} |"
+
+
+def main(arguments: list[str]) -> None:
+    """Audit three engines at three claims, print each row, and write the table."""
+    warnings.simplefilter("ignore")  # Opacus warns that its own generator is insecure.
+    parser = argparse.ArgumentParser(prog="benchmarks.canaries")
+    parser.add_argument("--runs", type=int, default=RUNS)
+    runs = parser.parse_args(arguments).runs
+    example = runpy.run_path(str(ROOT / "examples" / "audit_training.py"))
+    started, lines = time.monotonic(), ["", HEAD, "|---" * 8 + "|"]
+    print("\n".join(lines[1:]))
+    for name, engine in example["ENGINES"].items():
+        for epsilon in CLAIMED:
+            scale = example["noise_scale"](epsilon)
+            claims: list[dict[str, float]] = [{"epsilon": epsilon}, {"mu": 1 / scale}]
+            reports = [
+                [audit_once(example, engine, claim, scale) for _ in range(runs)] for claim in claims
+            ]
+            lines.append(row(name, epsilon, 1 / scale, reports))
+            print(lines[-1], flush=True)
+    note = (
+        f"\nMedians of {runs} audits by epsilon at delta {example['DELTA']:g}, and of as many by "
+        f"mu, with {example['CANARIES']:,} canaries, at confidence 0.95. On {describe_machine()}."
+    )
+    print(f"{note}\n{time.monotonic() - started:.0f} s in total.")
+    if runs >= RUNS:
+        write_between_marks(PAGE, "canaries", "\n".join([*lines, note, ""]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
