@@ -8,12 +8,14 @@ import os
 import pickle
 import random
 import re
+import signal
 import subprocess
 import sys
 import tarfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ import dpnoise
 from dpnoise.auditing import attacks
 from dpnoise.auditing.targets import wrap
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, MissingExtraError
+from dpnoise.core.signals import run_uninterrupted
 
 diffprivlib = pytest.importorskip("diffprivlib", reason="diffprivlib is not installed")
 sklearn = importlib.import_module("sklearn")
@@ -359,12 +362,87 @@ def test_a_decorator_hardens_while_the_function_runs() -> None:
         fail()
     assert not is_hardened()
 
-    def generate() -> Iterator[int]:
-        yield 1
 
-    for wrong in (generate, Laplace):
-        with pytest.raises(ArgumentTypeError, match="with harden"):
-            harden(wrong)
+def generate() -> Iterator[bool]:
+    yield is_hardened()
+
+
+async def publish() -> bool:
+    return is_hardened()
+
+
+async def generate_asynchronously() -> Any:
+    yield is_hardened()
+
+
+def publish_later(_: type) -> None:
+    """Publish nothing."""
+
+
+class Generating:
+    """Objects that are called like functions."""
+
+    __call__ = staticmethod(generate)
+
+
+class Awaited:
+    """Objects whose call returns a coroutine."""
+
+    async def __call__(self) -> bool:
+        """Return whether diffprivlib is hardened."""
+        return is_hardened()
+
+
+LAZY = (generate, publish, generate_asynchronously, functools.partial(generate), Awaited())
+
+
+@pytest.mark.parametrize("wrong", [*LAZY, Laplace, property(), classmethod(publish_later), 3])
+def test_a_decorator_refuses_what_runs_after_it_returns(wrong: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="with harden"):
+        harden(wrong)
+    assert not is_hardened()
+
+
+@pytest.mark.parametrize("lazy", [*LAZY, Generating()])
+def test_a_function_that_returns_what_runs_later_is_refused(lazy: Any) -> None:
+    """Otherwise that would run unhardened."""
+    made: list[Any] = []
+
+    @harden
+    def call() -> Any:
+        made.append(lazy())
+        return made[0]
+
+    with pytest.raises(ArgumentTypeError, match="with harden"):
+        call()
+    assert not is_hardened()
+    getattr(made[0], "close", lambda: None)()  # A coroutine that nobody awaits warns.
+
+
+def test_nested_decorators_and_static_methods_harden_until_the_last_returns() -> None:
+    class Publisher:
+        @staticmethod
+        @harden
+        def static() -> bool:
+            return is_hardened()
+
+        @harden
+        def method(self) -> bool:
+            return is_hardened() and self.static() and is_hardened()
+
+    assert harden(harden(Publisher().method))()
+    assert not is_hardened()
+
+
+def test_a_generator_hardens_with_a_statement_until_it_is_closed() -> None:
+    def releases() -> Generator[bool, None, None]:
+        with harden():
+            while True:
+                yield is_hardened()
+
+    running = releases()
+    assert next(running)
+    running.close()
     assert not is_hardened()
 
 
@@ -392,6 +470,62 @@ def test_nothing_is_half_replaced_after_an_exception(
     monkeypatch.undo()
     with harden():
         assert is_hardened()
+    assert is_same(before, attributes())
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("call", ["harden", "enter", "exit", "undo", "decorated"])
+def test_an_interrupt_leaves_no_hold(
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+    late: bool,  # noqa: FBT001 - a parameter of a test
+) -> None:
+    """A signal handler may raise while this waits for the replacement, before or after it."""
+    before = attributes()
+    interrupts = [True]
+
+    def interrupt(function: Callable[[], Any]) -> Any:
+        if not interrupts:
+            return run_uninterrupted(function)
+        if late:
+            run_uninterrupted(function)
+        interrupts.pop()
+        raise KeyboardInterrupt
+
+    calls: dict[str, Callable[[], Any]] = {"harden": harden, "decorated": harden(is_hardened)}
+    if call not in calls:
+        hardening = harden()
+        if call == "exit":
+            hardening.__enter__()
+        calls |= {"enter": hardening.__enter__, "exit": hardening.__exit__, "undo": hardening.undo}
+    monkeypatch.setattr(ours, "run_uninterrupted", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        calls[call]()
+    assert not ours._holds
+    assert is_same(before, attributes())
+
+
+@needs_fork
+def test_interrupts_by_signals_leave_nothing_half_replaced() -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before, times = attributes(), random.Random(1)  # noqa: S311 - of signals
+    kept = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(200):
+            with suppress(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, times.uniform(1e-6, 4e-4))
+                while True:
+                    with harden():
+                        assert is_hardened()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, kept)
+    assert is_hardened() == bool(ours._holds)
+    # Between two bytecodes of a `with` statement an interrupt may leave a hold, and nothing less.
+    for hold in ours._holds[:]:
+        hold._end(contexts=1 - hold._is_called)
     assert is_same(before, attributes())
 
 
@@ -425,8 +559,8 @@ def test_threads_enter_and_leave_in_any_order() -> None:
     shared.undo()
     assert not errors
     # A handle that chance left without a `with` statement still holds, as it should.
-    while is_hardened():
-        ours._end_hold()
+    for hold in ours._holds[:]:
+        hold.undo()
     assert is_same(before, attributes())
 
 

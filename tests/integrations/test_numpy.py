@@ -53,8 +53,7 @@ def generator() -> np.random.Generator:
 def compile_with(monkeypatch: pytest.MonkeyPatch, urandom: Callable[[int], bytes]) -> None:
     """Compile code that takes its bytes of the system from a function of Python."""
 
-    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
-    def getentropy(address: int, count: int) -> int:
+    def fill(address: int, count: int) -> int:
         try:
             drawn = os.urandom(8) if count == 8 else urandom(count)  # 8 while it compiles.
             ctypes.memmove(address, drawn, count)
@@ -62,6 +61,7 @@ def compile_with(monkeypatch: pytest.MonkeyPatch, urandom: Callable[[int], bytes
             return 1 - integration._ENTROPY_GIVEN
         return integration._ENTROPY_GIVEN
 
+    getentropy = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)(fill)
     named = integration._c_function
     replaced = {"getentropy": getentropy}
     monkeypatch.setattr(integration, "_c_function", lambda name: replaced.get(name) or named(name))

@@ -4,8 +4,7 @@ import functools
 import inspect
 import os
 import threading
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from typing import Any, Final, ParamSpec, Self, TypeVar, overload
 
 from dpnoise.core.errors import ArgumentTypeError
@@ -17,32 +16,19 @@ __all__ = ["Hardening", "harden"]
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
+_LAZY: Final = (
+    "harden() decorates functions that end when they return. In a generator or a coroutine, or for "
+    "a class, write `with harden():`."
+)
 _ABSENT: Final = object()
 _lock: Final = threading.Lock()
-_holds: Final[list[None]] = []  # One entry for each call and context that is in force.
+_holds: Final[list["Hardening"]] = []  # Once for each call and context that is in force.
 _originals: Final[list[tuple[Any, str, Any]]] = []
 
 if hasattr(os, "register_at_fork"):  # A child must not find the lock held by a thread it lacks.
     os.register_at_fork(
         before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
     )
-
-
-# Both run without interruption by a signal. After an exception everything is as before.
-
-
-def _begin_hold() -> None:
-    with _lock:
-        if not _holds:
-            _replace()
-        _holds.append(None)
-
-
-def _end_hold() -> None:
-    with _lock:
-        _holds.pop()
-        if not _holds:
-            _restore()
 
 
 def _replace() -> None:
@@ -78,31 +64,57 @@ class Hardening:
 
     def __init__(self) -> None:
         """Harden diffprivlib."""
-        run_uninterrupted(_begin_hold)
-        self._is_held = [True]  # A list, because its `pop` is atomic.
+        self._is_called = False
+        self._begin()
+        self._is_called = True
 
     def undo(self) -> None:
         """End the hold of the call of `harden()`. A second call does nothing."""
-        try:
-            self._is_held.pop()
-        except IndexError:
-            return
-        run_uninterrupted(_end_hold)
+        self._end(contexts=0)
 
     def __enter__(self) -> Self:
         """Hold until the end of the `with` statement."""
-        run_uninterrupted(_begin_hold)
+        self._begin()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End this hold and that of the call of `harden()`."""
-        self.undo()
-        run_uninterrupted(_end_hold)
+        self._end(contexts=1)
+
+    # Signals interrupt neither. If a signal handler raises, this object holds no longer.
+
+    def _begin(self) -> None:
+        begun = []
+
+        def begin() -> None:
+            with _lock:
+                if not _holds:
+                    _replace()
+                _holds.append(self)
+                begun.append(True)
+
+        try:
+            run_uninterrupted(begin)
+        except BaseException:
+            self._end(contexts=len(begun))
+            raise
+
+    def _end(self, contexts: int) -> None:
+        pending = [contexts]
+
+        def end() -> None:
+            with _lock:
+                for _ in range(pending.pop() + self._is_called if pending else 0):
+                    _holds.remove(self)
+                self._is_called = False
+                if not _holds:
+                    _restore()
+
+        try:
+            run_uninterrupted(end)
+        except BaseException:
+            run_uninterrupted(end)
+            raise
 
     def __repr__(self) -> str:
         """Return one line: what is exact, what has secure bits only, and what is left."""
@@ -144,8 +156,8 @@ def harden(
     Parameters
     ----------
     function
-        For use as a decorator: diffprivlib is hardened while it runs. It must not be a generator or
-        asynchronous.
+        For use as a decorator: diffprivlib is hardened while it runs. It must not be a class, a
+        generator or asynchronous, nor return a generator or something to await.
 
     Returns
     -------
@@ -155,6 +167,8 @@ def harden(
 
     Raises
     ------
+    ArgumentTypeError
+        If the function would run on after it has returned.
     MissingExtraError
         At the import of this module, if diffprivlib is missing or its version is not supported.
 
@@ -169,17 +183,19 @@ def harden(
     """
     if function is None:
         return Hardening()
+    if not callable(function) or isinstance(function, type):
+        raise ArgumentTypeError(_LAZY)
     checks = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
-    is_class = isinstance(function, type)
-    if not callable(function) or is_class or any(check(function) for check in checks):
-        raise ArgumentTypeError(
-            "harden() decorates functions that end when they return. In a generator or a "
-            "coroutine, or for a class, write `with harden():`."
-        )
+    for called in (function, type(function).__call__):
+        if any(check(called) for check in checks):
+            raise ArgumentTypeError(_LAZY)
 
     @functools.wraps(function)
     def call_hardened(*arguments: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
         with harden():
-            return function(*arguments, **options)
+            result = function(*arguments, **options)
+        if isinstance(result, Generator | Awaitable | AsyncGenerator):
+            raise ArgumentTypeError(_LAZY)
+        return result
 
     return call_hardened
