@@ -28,7 +28,7 @@ def main(paths: list[str]) -> None:
             browser,
             _write_release_page(Path(folder, "published.html")),
             "published-page",
-            height=900,
+            height=1100,
         )
     reports_of_files = [report for path in paths for report in read_list(path)]
     reports = reports_of_files or [audit(target, epsilon=1.0) for target in TARGETS]
@@ -36,7 +36,7 @@ def main(paths: list[str]) -> None:
         report, comparison = Path(folder, "report.html"), Path(folder, "comparison.html")
         reports[0].to_html(report)
         write_comparison(reports, comparison)
-        _take(browser, report, "audit-report", height=1400)
+        _take(browser, report, "audit-report", height=1100)
         _take(browser, comparison, "audit-comparison", height=1100)
 
 

@@ -100,7 +100,7 @@ def measured_on(reports: list[Report]) -> list[str]:
     libraries = f"Python {versions['python']}, dpnoise {versions['dpnoise']}"
     today = f"{date.today():%-d %B %Y}"  # noqa: DTZ011 - the day of whoever runs it
     machine = versions["machine"]
-    return [f"Measured on {today} by `make audits`, on {machine}, {libraries}.", *notes]
+    return [f"Measured on {machine}, {libraries}, by `make audits` on {today}.", *notes]
 
 
 class Bar(NamedTuple):

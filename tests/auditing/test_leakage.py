@@ -299,6 +299,13 @@ def test_the_page_shows_what_short_words_leave_open() -> None:
         assert (low, high) == (f"{bounds.low:.4f}", f"{bounds.high:.4f}")
 
 
+@pytest.mark.long
+def test_the_page_shows_the_table_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["leakage"]) == 0
+    page = (Path(__file__).parents[2] / "docs" / "leakage.md").read_text()
+    assert capsys.readouterr().out in page
+
+
 @pytest.mark.parametrize(
     ("form", "bits"),
     [

@@ -26,6 +26,7 @@ from scipy import stats
 from support.alarms import check_probability
 from support.forks import fork_in_c, needs_fork, output_of_child
 from support.page_blocks import DOCS
+from support.page_examples import check_commands
 from support.verdicts import run_attack
 
 import dpnoise
@@ -779,6 +780,10 @@ def test_without_diffprivlib_the_error_names_the_extra(monkeypatch: pytest.Monke
     monkeypatch.delitem(sys.modules, internals.__name__)
     with pytest.raises(MissingExtraError, match=r'pip install ".\[diffprivlib\]"'):
         importlib.import_module(internals.__name__)
+
+
+def test_the_example_of_the_page_prints_what_it_shows(tmp_path: Path) -> None:
+    check_commands(DOCS / "harden-diffprivlib.md", tmp_path)
 
 
 def test_the_page_prints_what_it_shows(capsys: pytest.CaptureFixture[str]) -> None:

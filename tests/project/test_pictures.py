@@ -82,7 +82,7 @@ def test_the_table_of_audits_has_the_ceiling_next_to_each_bound() -> None:
     ]
     commands = [row[-1].strip("`") for row in rows]
     assert commands == [write_comparison.command(report) for report in reports]
-    assert "by `make audits`, on a machine, Python 3.11.7, dpnoise 0.2.0." in "\n".join(lines)
+    assert "Measured on a machine, Python 3.11.7, dpnoise 0.2.0, by `make audits` on" in "\n".join(lines)
 
 
 def test_each_row_of_the_table_of_audits_says_how_to_repeat_it_and_what_is_public() -> None:

@@ -210,8 +210,10 @@ def test_examples_in_the_pages_run(page: Path) -> None:
     check_python(page)
 
 
-# Their commands need extras: tests/tensors runs them.
-PAGES_WITH_EXTRAS = {ROOT / "docs/dp-sgd.md"}
+# Their commands need extras: tests/tensors and tests/integrations run them.
+PAGES_WITH_EXTRAS = {
+    ROOT / f"docs/{name}.md" for name in ("dp-sgd", "audit-training", "harden-diffprivlib")
+}
 
 
 @pytest.mark.parametrize(

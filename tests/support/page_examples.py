@@ -15,7 +15,7 @@ from unittest import mock
 from dpnoise import cli
 from support.alarms import LONG
 
-NAMED_FILE = r"`(\w+\.(?:py|toml))`[^\n]*\n\n```(?:python|toml)\n(?!>>>)(.*?)^```$"
+NAMED_FILE = r"`(\w+\.(?:py|toml|json))`[^\n]*\n\n```(?:python|toml|json)\n(?!>>>)(.*?)^```$"
 NOISY = doctest.register_optionflag("NOISY")
 
 
@@ -98,7 +98,7 @@ def check_commands(page: Path, folder: Path) -> None:
     """Run the commands of a page, and compare their outputs with those that it shows.
 
     Numbers may differ. A line of three dots stands for the rest of an output. A block of Python
-    without a prompt, or of TOML, is the file that the line before it names. The commands run in a
+    without a prompt, of TOML or JSON, is the file that the line before it names. The commands run in a
     folder next to `examples`.
     """
     text, root = page.read_text(), Path(__file__).parents[2]

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import pytest
 from support.page_examples import check_commands
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_training_of_the_tutorial_prints_what_it_shows(tmp_path: Path) -> None:
-    check_commands(DOCS / "dp-sgd.md", tmp_path)
+@pytest.mark.parametrize("page", ["dp-sgd.md", "audit-training.md"])
+def test_the_training_of_a_page_prints_what_it_shows(page: str, tmp_path: Path) -> None:
+    check_commands(DOCS / page, tmp_path)
