@@ -98,8 +98,8 @@ def check_commands(page: Path, folder: Path) -> None:
     """Run the commands of a page, and compare their outputs with those that it shows.
 
     Numbers may differ. A line of three dots stands for the rest of an output. A block of Python
-    without a prompt, of TOML or JSON, is the file that the line before it names. The commands run in a
-    folder next to `examples`.
+    without a prompt, of TOML or JSON, is the file that the line before it names. The commands run
+    in a folder next to `examples`.
     """
     text, root = page.read_text(), Path(__file__).parents[2]
     (folder / "examples").symlink_to(root / "examples")
