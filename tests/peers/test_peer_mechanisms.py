@@ -3,11 +3,13 @@
 import math
 from importlib.metadata import version
 
+import numpy as np
 import pytest
 from scipy import stats
-from support.alarms import FALSE_ALARM, check_probability
+from support.alarms import FALSE_ALARM, check_counts, check_probability
 
 import dpnoise
+from benchmarks import errors
 from dpnoise.auditing.targets import MECHANISMS
 from dpnoise.auditing.targets.mechanisms import CATEGORIES
 from dpnoise.core.errors import MissingExtraError
@@ -66,3 +68,15 @@ def test_a_randomised_response_is_honest_as_often_as_its_epsilon_says() -> None:
     honest = sum(answer == CATEGORIES[0] for answer in outputs(CATEGORIES[0], 2_000))
     share = math.exp(2) / (math.exp(2) + 2)
     check_probability(float(stats.binomtest(honest, 2_000, share).pvalue))
+
+
+@pytest.mark.parametrize("q", [0.5, 0.9])
+def test_opendp_selects_quantiles_by_the_law_of_the_benchmark(q: float) -> None:
+    """Permute-and-flip, with a rank at q of the way through the rows that share a value."""
+    pytest.importorskip("opendp")
+    from benchmarks.contenders import opendp_plain  # noqa: PLC0415 - only some machines have it
+
+    column = errors.column_of("x", np.array([1.0, 2, 2, 3, 5, 5, 5, 8, 9, 12]), 16.0, 1.0)
+    selected = opendp_plain.quantile(column, q, 20_000).astype(int)
+    law = errors.selection_law(*errors.opendp_scores(column, q))
+    check_counts(np.bincount(selected, minlength=law.size), law)

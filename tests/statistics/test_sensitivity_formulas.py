@@ -494,13 +494,18 @@ class SelectionRecorder:
 EPSILONS = [0.1, 0.7, 1.0, 1.1, 1.9, 2.5]  # A third, a fifth or 7/8 of some rounds up.
 
 
-@pytest.mark.parametrize("inward", [1, 2, 10])
-def test_the_ends_of_a_cell_move_inward_to_its_middle_and_do_not_cross(inward: int) -> None:
-    """A cell of 3 rows has the ranks 4 to 7, and at most 5 to 6: its middle is 5.5."""
-    below, up_to = np.array([0, 4, 7]), np.array([4, 7, 9])
-    moved = selections.Ranks(below, up_to, np.int64(9), inward)
-    assert (moved.below[1], moved.up_to[1]) == (5, 6)
-    assert (moved.up_to[0], moved.below[2]) == (4 - min(inward, 2), 8)
+@pytest.mark.parametrize(
+    ("inward", "q", "ends"),
+    [(0, 0.5, (4, 9)), (2, 0.5, (5, 8)), (4, 0.25, (5, 6)), (2**61, 0.5, (6, 6)),
+     (2**61, 0.0, (4, 4)), (2**61, 1.0, (9, 9)), (2**61, 0.75, (7, 7))],
+)  # fmt: skip
+def test_the_ends_of_a_cell_approach_its_rank_at_q_and_do_not_cross(
+    inward: int, q: float, ends: tuple[int, int]
+) -> None:
+    """A cell of 5 rows has the ranks 4 to 9. Fractions of a rank are rounded down."""
+    below, up_to = np.array([0, 4, 9]), np.array([4, 9, 11])
+    moved = selections.Ranks(below, up_to, np.int64(11), inward, q)
+    assert (moved.below[1], moved.up_to[1]) == ends
     assert (moved.below[0], moved.up_to[2]) == (-(2**61), 2**61)
 
 

@@ -5,16 +5,16 @@ Candidates are the cells between the bounds, scored by the rows below and at the
 A candidate c has the ranks from #(x < c) to #(x <= c). Its score is minus the distance of this
 interval to the target q n, so rows that share a value pull the quantile to it. One more row moves
 #(x < c) and #(x <= c) by 0 or 1 and q n by q. It therefore moves every score by at most
-max(q, 1-q). The same holds if the ends of the interval are moved inward, by a fixed number of ranks
-or to its middle. The selection is exact permute-and-flip. Its running time depends only on the
-number of candidates. docs/statistics-proofs.md has the proofs.
+max(q, 1-q). The same holds if the ends of the interval approach its rank at q of the way, by a part
+of a fixed number of ranks. The selection is exact permute-and-flip. Its running time depends only
+on the number of candidates. docs/statistics-proofs.md has the proofs.
 """
 
 import math
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +30,14 @@ from dpnoise.statistics.plan import Cells
 from dpnoise.statistics.results import LossMixin, Release, as_loss
 
 Counts = NDArray[np.int64]
+_Whole = TypeVar("_Whole", np.int64, Counts)
 
 PARTS: Final = 2**12  # Positions of a cut within a cell: rows that share a cell can be divided.
 # The units of `SpreadRows` in one row: a cut is at an odd number of units.
-_UNITS_PER_ROW: Final = 2 * PARTS
+UNITS_PER_ROW: Final = 2 * PARTS
 _SELECTION: Final = "permute-and-flip, exact"
 _POSITION_DIVISOR: Final = 8  # 1/8 of a cut's epsilon selects its position within its cell.
-_INWARD_SCALES: Final = 2  # The ends of a cell are moved inward by this many scales of the noise.
+_INWARD_SCALES: Final = 4  # The ends of a cell approach each other by at most so many noise scales.
 _PLACE_BITS: Final = 30  # A place q is a multiple of 2^-30.
 _LOW_BITS: Final = 31  # The product of q and these low bits of the row count fits in 61 bits.
 _ALL_RANKS: Final = 2**61  # More ranks than any data set has.
@@ -184,25 +185,35 @@ def nearest_place(q: float) -> float:
 
 def target_rank(q: float, rows: np.int64) -> TargetRank:
     """Return q * rows exactly, in 64-bit integers. q must be a multiple of 2^-30."""
-    numerator = np.int64(round(q * 2.0**_PLACE_BITS))
-    low = numerator * (rows & np.int64(2**_LOW_BITS - 1))
-    high = 2 * numerator * (rows >> np.int64(_LOW_BITS))
+    low, high = _split_product(q, rows)
     part = np.float64(low & np.int64(2**_PLACE_BITS - 1)) * 2.0**-_PLACE_BITS
     return TargetRank(high + (low >> np.int64(_PLACE_BITS)), part)
+
+
+def _split_product(q: float, rows: _Whole) -> tuple[_Whole, _Whole]:
+    """Return two integers, of which the first over 2^30 plus the second is q * rows."""
+    numerator = np.int64(round(q * 2.0**_PLACE_BITS))
+    low = numerator * (rows & np.int64(2**_LOW_BITS - 1))
+    return low, 2 * numerator * (rows >> np.int64(_LOW_BITS))
 
 
 class Ranks:
     """The ranks of each cell, from the counts of rows in them.
 
     The lowest cell also covers all lower ranks, and the highest all higher ranks. The ends of a
-    cell may be moved inward by a fixed number of ranks, at most to its middle. Rows that share a
-    cell need not be equal, so the best cell is the one with the target in its middle.
+    cell may approach each other by `inward` ranks: the lower end moves by q of them, the upper end
+    by the rest. So a cell of few rows has one rank, at q of the way from its lowest to its highest,
+    as for one row in the default quantile of NumPy and R.
     """
 
-    def __init__(self, below: Counts, up_to: Counts, rows: np.int64, inward: int = 0) -> None:
-        shift: Counts = np.minimum((up_to - below) // 2, np.int64(inward))
-        self.below: Counts = below + shift
-        self.up_to: Counts = up_to - shift
+    def __init__(
+        self, below: Counts, up_to: Counts, rows: np.int64, inward: int = 0, q: float = 0.5
+    ) -> None:
+        moved: Counts = np.minimum(up_to - below, np.int64(inward))
+        low, high = _split_product(q, moved)
+        from_below = high + (low >> np.int64(_PLACE_BITS))
+        self.below: Counts = below + from_below
+        self.up_to: Counts = up_to - (moved - from_below)
         self.rows = rows
         self.below[0], self.up_to[-1] = -_ALL_RANKS, _ALL_RANKS
 
@@ -241,9 +252,9 @@ class SpreadRows:
         inside = np.clip(cuts, 0, self._last - 1)
         cells, parts = inside // PARTS, inside % PARTS
         counts = self._counts[cells]
-        units = _UNITS_PER_ROW * (self._up_to[cells] - counts) + (2 * parts + 1) * counts
+        units = UNITS_PER_ROW * (self._up_to[cells] - counts) + (2 * parts + 1) * counts
         return np.where(
-            cuts < 0, 0, np.where(cuts >= self._last, _UNITS_PER_ROW * self._up_to[-1], units)
+            cuts < 0, 0, np.where(cuts >= self._last, UNITS_PER_ROW * self._up_to[-1], units)
         )
 
     def select_cut(
@@ -260,25 +271,22 @@ class SpreadRows:
         low, high = self.below(np.array([first, last]))
         below = self.below(np.arange(start, stop + 1)) - low
         ranks = Ranks(below, below, np.int64(high - low))
-        return start + _select_cell(ranks, q, position_epsilon, rng, _UNITS_PER_ROW)
+        return start + _select_cell(ranks, q, position_epsilon, rng, UNITS_PER_ROW)
 
     def cell(self, first: int, last: int, q: float, epsilon: float, rng: Generator | None) -> int:
         """Select the cell of the q-quantile of the rows between two cuts."""
-        inward = min(
-            math.ceil(_INWARD_SCALES * place_scale(q, epsilon, _UNITS_PER_ROW)), _ALL_RANKS
-        )
-        ranks = self.ranks(first, last, inward)
-        return max(first, 0) // PARTS + _select_cell(ranks, q, epsilon, rng, _UNITS_PER_ROW)
+        ranks = self.ranks(first, last, q, epsilon)
+        return max(first, 0) // PARTS + _select_cell(ranks, q, epsilon, rng, UNITS_PER_ROW)
 
-    def ranks(self, first: int, last: int, inward: int) -> Ranks:
+    def ranks(self, first: int, last: int, q: float, epsilon: float) -> Ranks:
         """Return the ranks, in units, of the cells that lie at least in part between two cuts."""
+        inward = min(math.ceil(_INWARD_SCALES * place_scale(q, epsilon, UNITS_PER_ROW)), _ALL_RANKS)
         start, stop = max(first, 0) // PARTS, min(last, self._last - 1) // PARTS
         low, high = self.below(np.array([first, last]))
         counts, up_to = self._counts[start : stop + 1], self._up_to[start : stop + 1]
-        below = np.clip(_UNITS_PER_ROW * (up_to - counts), low, high) - low
-        return Ranks(
-            below, np.clip(_UNITS_PER_ROW * up_to, low, high) - low, np.int64(high - low), inward
-        )
+        below = np.clip(UNITS_PER_ROW * (up_to - counts), low, high) - low
+        ends = np.clip(UNITS_PER_ROW * up_to, low, high) - low
+        return Ranks(below, ends, np.int64(high - low), inward, nearest_place(q))
 
 
 def _select_cell(ranks: Ranks, q: float, epsilon: float, rng: Generator | None, row: int) -> int:
