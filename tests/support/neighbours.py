@@ -44,7 +44,7 @@ from support.person_worlds import ASKED, DISTINCT, check_scores, exact_integers
 COLUMNS = ("world", "who", "city", "x")
 PERSONS = 5  # Persons in each world, without the hostile one.
 MOST_ROWS = 6  # The most rows of an ordinary person.
-PLANS = 3  # Plans of a request that `make test` compares, at random; `make test-long` compares all.
+PLANS = 2  # Plans of a request that `make test` compares, at random; `make test-long` compares all.
 _SCORED_WORLDS = 40 if LONG else 4  # Worlds of each stack in which scores are compared.
 LOWER, UPPER = -2.0, 3.0
 Row = tuple[str, str, str, str]

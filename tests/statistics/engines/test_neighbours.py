@@ -47,8 +47,10 @@ MOST_REFUSED = 0.5
 @pytest.fixture(autouse=True)
 def random_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answer each data set in another number of parts, as if it had more or fewer rows."""
-    rng = np.random.default_rng()
-    monkeypatch.setattr(persons.InDuckDB, "number_of_parts", lambda *_: int(rng.integers(1, 4)))
+    rng, most = np.random.default_rng(), 3 if LONG else 2
+    monkeypatch.setattr(
+        persons.InDuckDB, "number_of_parts", lambda *_: int(rng.integers(1, most + 1))
+    )
 
 
 def test_the_documented_number_of_pairs_is_compared() -> None:

@@ -130,7 +130,7 @@ def test_counts_sums_and_means_reach_their_sensitivity(neighbours: str) -> None:
     others = [[]] if neighbours == "add-remove" else [elsewhere, below]
     for request in requests(neighbours, 2, 3):
         plans = request.plans()
-        tables = [table(world, ids) for world in (rows, *others)]
+        tables = [duckdb_frame(table(world, ids)) for world in (rows, *others)]
         tallies = {key: [tally(world, plan) for world in tables] for key, plan in plans.items()}
         for question, query in request.prepare():
             if query.name == DISTINCT:
@@ -157,6 +157,8 @@ def length_of_steps(steps: Any, *, squared: bool) -> float:
 
 
 def answers(unit: Unit, frame: Any, *asks: Any, by: tuple[Grouping, ...] = (CITIES,)) -> Any:
+    """Answer a plan; tables of Arrow in DuckDB, on the connection that all tests share."""
+    frame = duckdb_frame(frame) if isinstance(frame, pa.Table) else frame
     return tally(frame, Plan((Rows(), *asks), by, "drop", unit)).answers
 
 
@@ -475,7 +477,11 @@ def test_many_rows_are_answered_in_parts_that_fit_into_memory(
     for source, size in ((frame, 6 * 48), (Files(path), 5 * 48)):
         whole = 3 * size * (WHALE + 1)  # There are 3,001 rows.
         for memory, expected in ((2**40, 1), (whole + 3, 1), (whole, 2)):
-            monkeypatch.setattr(persons.InDuckDB, "memory_limit", lambda _, memory=memory: memory)
+
+            def count_rows(rows: persons.InDuckDB, *, limit: int = memory, **_: bool) -> Any:
+                return rows.relation.aggregate("count(*)").fetchall()[0][0], limit
+
+            monkeypatch.setattr(persons.InDuckDB, "count_rows", count_rows)
             seen.clear()
             answers(unit, source, ask)
             assert seen == [expected] * expected
@@ -496,7 +502,10 @@ def test_the_memory_limit_is_that_of_the_connection(limit: str, least: float, mo
         relations = [connection.sql("SELECT 1 AS who"), connection.sql("SELECT 1 AS who LIMIT 0")]
         connection.execute(f"SET memory_limit = '{limit}'")
         for relation in relations:
-            assert least <= persons.InDuckDB(relation).memory_limit() <= most
+            for is_needed in (True, False):
+                rows, memory_limit = persons.InDuckDB(relation).count_rows(is_needed=is_needed)
+                assert rows == (len(relation) if is_needed else 0)
+                assert least <= memory_limit <= most
 
 
 def test_with_too_little_memory_there_are_more_parts(monkeypatch: pytest.MonkeyPatch) -> None:

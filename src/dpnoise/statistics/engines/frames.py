@@ -221,7 +221,7 @@ def _answer_persons(frame: Frame, plan: Plan, unit: Unit, query: "Query") -> Tal
     for grouping, keys_of_group in query.keys.items():
         if isinstance(grouping, Grouping):  # A discovered label has one spelling.
             (key,) = keys_of_group
-            frame = frame.with_columns(**{key: _first_spelling(key, query.matches[grouping])})
+            frame = _with_first_spelling(frame, key, query.matches[grouping])
     values = [name for value in query.values.values() for name in (value.is_present, value.value)]
     labels = [query.labels[ask.column] for ask in plan.distinct_asks]
     flags = [*query.wrong.values(), *(flag.name for flag in query.flags)]
@@ -241,14 +241,14 @@ def _answer_persons(frame: Frame, plan: Plan, unit: Unit, query: "Query") -> Tal
     return reduce(_add_tallies, persons.answer_in_parts(rows, names, query.data.file, answer))
 
 
-def _first_spelling(name: str, matches: Mapping[tuple[Key, ...], int]) -> nw.Expr:
-    """Return a key in the first of its spellings."""
+def _with_first_spelling(frame: Frame, name: str, matches: Mapping[tuple[Key, ...], int]) -> Frame:
+    """Return a frame with each key in the first of its spellings."""
     first: dict[int, Key] = {}
     key = nw.col(name)
     for (spelling,), index in matches.items():
         if first.setdefault(index, spelling) != spelling:
             key = nw.when(nw.col(name) == spelling).then(nw.lit(first[index])).otherwise(key)
-    return key
+    return frame.with_columns(**{name: key}) if len(first) < len(matches) else frame
 
 
 @dataclass(frozen=True)

@@ -202,16 +202,20 @@ class InDuckDB:
 
     def number_of_parts(self, columns: int, row_count: int | None) -> int:
         """Return the number of parts in which to bound persons, from the size of the rows."""
-        if row_count is None:
-            ((row_count,),) = self.relation.aggregate("count(*)").fetchall()
-        return 1 + row_count * columns * _ENTRY_BYTES * _MEMORY_DIVISOR // self.memory_limit()
+        counted, memory_limit = self.count_rows(is_needed=row_count is None)
+        size = (row_count or counted) * columns * _ENTRY_BYTES
+        return 1 + size * _MEMORY_DIVISOR // memory_limit
 
-    def memory_limit(self) -> int:
-        """Return DuckDB's memory limit in bytes: 80 % of the machine's memory, unless it is set."""
-        one_row = self.relation.limit(0).aggregate("count(*)")
-        ((text,),) = one_row.project("current_setting('memory_limit')").fetchall()  # 18.8 GiB
-        number, unit = text.split()
-        return int(float(number) * _UNITS[unit])
+    def count_rows(self, *, is_needed: bool) -> tuple[int, int]:
+        """Return the number of rows, 0 if it is not needed, and DuckDB's memory limit in bytes.
+
+        The limit is 80 % of the machine's memory, unless it is set.
+        """
+        rows = self.relation if is_needed else self.relation.limit(0)
+        counted = rows.aggregate("count(*), current_setting('memory_limit')")
+        ((number, text),) = counted.fetchall()  # 18.8 GiB
+        limit, unit = text.split()
+        return number, int(float(limit) * _UNITS[unit])
 
     def part(self, ids: Sequence[str], index: int, parts: int) -> Self:
         """Return the rows of one of several disjoint parts of the persons."""
@@ -223,26 +227,27 @@ class InDuckDB:
         """Return one row for each group, with sums."""
         return type(self)(self.relation.aggregate(", ".join([*by, *sums]), ", ".join(by)))
 
-    def first_rows(self, number: int, by: Sequence[str], mixed: str, kept: Sequence[str]) -> Self:
-        """Return the first `number` rows of each group, ordered by a hash, then by `kept`."""
+    def first_rows(
+        self, number: int, by: Sequence[str], order: Sequence[str], columns: Sequence[str]
+    ) -> Self:
+        """Return columns of the first `number` rows of each group, ordered by a hash and columns.
+
+        `columns` are among those of `by` and of `order`.
+        """
         if number > _LONGEST_HEAP:
-            return self._first_by_sorting(number, by, mixed, kept)
+            return self._first_by_sorting(number, by, order, columns)
         # The fastest way: it neither sorts nor holds more rows than it keeps.
+        mixed, *kept = order
         fields = ", ".join([f"mixed := {mixed}", *(f"{name} := {name}" for name in kept)])
-        least = f"unnest(min(struct_pack({fields}), {number})) AS one"
-        heads = self.group_by(by, [least])
-        return heads.project([*by, *(f"one.{name} AS {name}" for name in kept)])
+        heads = self.group_by(by, [f"unnest(min(struct_pack({fields}), {number})) AS one"])
+        return heads.project([name if name in by else f"one.{name} AS {name}" for name in columns])
 
     def _first_by_sorting(
-        self, number: int, by: Sequence[str], mixed: str, kept: Sequence[str]
+        self, number: int, by: Sequence[str], order: Sequence[str], columns: Sequence[str]
     ) -> Self:
-        order = ", ".join([mixed, *kept])
-        place = f"row_number() OVER (PARTITION BY {', '.join(by)} ORDER BY {order}) AS place"
-        return (
-            self.project([*by, *kept, place])
-            .filter_rows(f"place <= {number}")
-            .project([*by, *kept])
-        )
+        rows = f"PARTITION BY {', '.join(by)} ORDER BY {', '.join(order)}"
+        placed = self.project([*columns, f"row_number() OVER ({rows}) AS place"])
+        return placed.filter_rows(f"place <= {number}").project(columns)
 
     def semi_join(self, other: Self, names: Sequence[str]) -> Self:
         """Return the rows that the other has too; null equals null."""
@@ -284,8 +289,10 @@ class _InSpark(InDuckDB):
         functions = import_module("pyspark.sql.functions")
         return type(self)(self.relation.groupBy(*by).agg(*map(functions.expr, sums)))
 
-    def first_rows(self, number: int, by: Sequence[str], mixed: str, kept: Sequence[str]) -> Self:
-        return self._first_by_sorting(number, by, mixed, kept)
+    def first_rows(
+        self, number: int, by: Sequence[str], order: Sequence[str], columns: Sequence[str]
+    ) -> Self:
+        return self._first_by_sorting(number, by, order, columns)
 
     def semi_join(self, other: Self, names: Sequence[str]) -> Self:
         same = " AND ".join(f"mine.{name} <=> theirs.{name}" for name in names)
@@ -392,13 +399,12 @@ def _bound_known_persons(rows: InDuckDB, unit: Unit, names: Names, groups: int) 
         totals += [f"max({name}) AS {name}" for name in names.flags]
         return _values_of_persons(rows.group_by(person, totals), unit.person_value, names)
     # `frames` has converted values to floats, and flags for missing ones.
-    kept = [*names.values, *names.flags]
+    columns = [*names.keys, *names.values, *names.flags]
     if total is None or unit.max_rows < total:
-        mixed = _hash(rows, names.ids, names.values, tag=2)
-        rows = rows.first_rows(unit.max_rows, person, mixed, kept)
-    if total is not None:
-        rows = _first_in_all_groups(rows, total, names)
-    return rows.project([*names.keys, *kept])
+        order = [_hash(rows, names.ids, names.values, tag=2), *names.values, *names.flags]
+        kept = columns if total is None else [*names.ids, *columns]
+        rows = rows.first_rows(unit.max_rows, person, order, kept)
+    return rows if total is None else _first_in_all_groups(rows, total, names)
 
 
 def _total_limit(unit: Unit, groups: int) -> int | None:
@@ -412,10 +418,11 @@ def _total_limit(unit: Unit, groups: int) -> int | None:
 def _first_in_all_groups(rows: InDuckDB, number: int, names: Names) -> InDuckDB:
     """Return the first `number` rows of each person, of all groups together."""
     keys, columns = _Keys.of(rows, names), [*names.keys, *names.values, *names.flags]
-    rows = rows.project([*names.ids, *columns, *keys.added])
-    kept = list(dict.fromkeys([*keys.texts, *columns]))
+    if keys.added:
+        rows = rows.project([*names.ids, *columns, *keys.added])
     mixed = _hash(rows, names.ids, [*keys.hashed, *names.values], tag=3)
-    return rows.first_rows(number, names.ids, mixed, kept)
+    order = dict.fromkeys([mixed, *keys.texts, *columns])
+    return rows.first_rows(number, names.ids, list(order), columns)
 
 
 def _whole_and_present(rows: InDuckDB, names: Names) -> tuple[str, str]:
@@ -427,11 +434,8 @@ def _whole_and_present(rows: InDuckDB, names: Names) -> tuple[str, str]:
 def choose_groups(rows: InDuckDB, max_groups: int, names: Names) -> InDuckDB:
     """Return the ids and keys of the groups that count, at most `max_groups` of each id."""
     keys, person = _Keys.of(rows, names), [*names.ids, *names.keys]
-    pairs = rows.group_by(person).project([*person, *keys.added])
-    kept = list(dict.fromkeys([*keys.texts, *names.keys]))
-    mixed = _hash(rows, names.ids, keys.hashed, tag=1)
-    chosen = pairs.first_rows(max_groups, names.ids, mixed, kept)
-    return chosen.project(person)
+    order = dict.fromkeys([_hash(rows, names.ids, keys.hashed, tag=1), *keys.texts, *names.keys])
+    return rows.group_by(person, keys.added).first_rows(max_groups, names.ids, list(order), person)
 
 
 @dataclass(frozen=True)
