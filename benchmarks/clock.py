@@ -12,6 +12,7 @@ import os
 import platform
 import struct
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -107,7 +108,8 @@ def rarely_slower() -> Call:
     def release_slowly(value: float) -> None:
         release(value)
         if os.urandom(1)[0] < 4 and value == 1.0:
-            for _ in range(20):
+            end = time.perf_counter_ns() + 800
+            while time.perf_counter_ns() < end:
                 pass
 
     return release_slowly

@@ -3,6 +3,8 @@
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from dpnoise.core.version import __version__ as __version__
+
 if _TYPE_CHECKING:
     from dpnoise import auditing, statistics, testing
     from dpnoise.auditing import audit
@@ -33,8 +35,6 @@ if _TYPE_CHECKING:
     from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
     from dpnoise.release.discrete import DiscreteLaplaceMechanism
     from dpnoise.release.selection import ExponentialMechanism, NoisyMax
-
-__version__ = "0.2.0"
 
 __all__ = [
     "ArgumentError",

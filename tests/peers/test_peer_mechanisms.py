@@ -74,7 +74,7 @@ def test_a_randomised_response_is_honest_as_often_as_its_epsilon_says() -> None:
 def test_opendp_selects_quantiles_by_the_law_of_the_benchmark(q: float) -> None:
     """Permute-and-flip, with a rank at q of the way through the rows that share a value."""
     pytest.importorskip("opendp")
-    from benchmarks.contenders import opendp_plain  # noqa: PLC0415 - only some machines have it
+    from benchmarks.contenders import opendp_plain
 
     column = errors.column_of("x", np.array([1.0, 2, 2, 3, 5, 5, 5, 8, 9, 12]), 16.0, 1.0)
     selected = opendp_plain.quantile(column, q, 20_000).astype(int)

@@ -2,6 +2,7 @@
 
 import csv
 import datetime as dt
+import importlib.metadata
 import io
 import json
 from decimal import Decimal
@@ -234,6 +235,20 @@ def test_the_table_is_the_same_in_every_library() -> None:
     assert frame["value"].tolist() == values
     assert polars["value"].to_list() == values
     assert arrow.column_names == list(rows[0]) == list(frame.columns) == polars.columns
+
+
+def test_a_record_needs_no_installed_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.metadata.distribution
+
+    def missing(name: str) -> importlib.metadata.Distribution:
+        if name == "dpnoise":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return find(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", missing)
+    question = Question(["count"], "x")
+    record = publishing.publish(pd.DataFrame({"x": [1, 2]}), Request(1.0, [question])).record()
+    assert record["dpnoise"] == dpnoise.__version__
 
 
 def test_the_record_says_what_was_done_and_shows_nothing_else() -> None:

@@ -8,7 +8,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import version
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -21,6 +20,7 @@ from dpnoise.core import html
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, import_extra, scrub_traceback
 from dpnoise.core.safe_text import align_columns, escape_text
 from dpnoise.core.strict_json import Data
+from dpnoise.core.version import __version__
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics import engines, report
 from dpnoise.statistics.engines.checking import TooManyCountsError
@@ -198,7 +198,7 @@ class Table:
         """Return a record of the release for JSON, without data except released numbers."""
         return {
             "format": 4,
-            "dpnoise": version("dpnoise"),
+            "dpnoise": __version__,
             "date": self.date,
             "source": self.source,
             "released_by": self.request.released_by,
