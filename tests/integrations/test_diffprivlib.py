@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support.alarms import check_probability
-from support.forks import fork_in_c, needs_fork, output_of_child
+from support.forks import fork_in_c, needs_fork, output_of_child, output_of_child_of_thread
 from support.page_blocks import DOCS, commands
 from support.page_examples import check_commands
 from support.verdicts import run_attack
@@ -592,6 +592,42 @@ def test_a_fork_while_another_thread_hardens_can_harden_and_restore() -> None:
     finally:
         stop.set()
         thread.join()
+
+
+@needs_fork
+def test_a_child_that_a_thread_forks_can_harden_and_restore() -> None:
+    mechanism = mechanisms.Staircase(**EPSILON, random_state=7)
+
+    def drawn() -> str:
+        with harden():
+            hardened = is_hardened()
+            released = draw(mechanism, 0, 5).tolist()
+        return f"{hardened} {is_hardened()} {released}"
+
+    for _ in range(2):
+        with harden():
+            inner = [output_of_child_of_thread(drawn) for _ in range(2)]
+        outer = [output_of_child_of_thread(drawn) for _ in range(2)]
+        assert all(each.startswith("True True") for each in inner)
+        assert all(each.startswith("True False") for each in outer)
+        assert len({*inner, *outer}) == 4
+    assert not is_hardened()
+
+
+@pytest.mark.parametrize("do", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_hardening_is_not_copied_or_pickled(do: Callable[[object], object]) -> None:
+    """A copy could end a hold that is not its own."""
+    with harden() as hardening, pytest.raises(ArgumentTypeError, match="call harden"):
+        do(hardening)
+
+
+def test_an_exit_without_an_enter_ends_no_hold_of_another() -> None:
+    with harden():
+        hardening = harden()
+        for _ in range(3):
+            hardening.__exit__(None, None, None)
+        assert is_hardened()
+    assert not is_hardened()
 
 
 # Mechanisms made before, after and elsewhere ------------------------------------------------------

@@ -22,7 +22,7 @@ import scipy.stats
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 from support.alarms import LONG
-from support.forks import fork_in_c, needs_fork, output_of_child
+from support.forks import fork_in_c, needs_fork, output_of_child, output_of_child_of_thread
 
 from dpnoise.core.entropy import KEY_BYTES, Key
 from dpnoise.core.errors import ArgumentError, SecretError
@@ -387,10 +387,11 @@ def test_children_of_a_fork_draw_different_words(fork: Callable[[], int]) -> Non
     assert buffer_of(bits)[integration._LEFT] == WORDS - 5
     drawn = [output_of_child(lambda: words_of(bits), fork) for _ in range(2)]
     assert buffer_of(bits)[integration._LEFT] == WORDS - 5  # Children take no words of it.
+    drawn.append(output_of_child_of_thread(lambda: words_of(bits)))
     # A child that forks before it draws.
     drawn.append(output_of_child(lambda: output_of_child(lambda: words_of(bits), fork), fork))
     drawn.append(words_of(bits))
-    assert len(set(" ".join(drawn).split())) == 40
+    assert len(set(" ".join(drawn).split())) == 50
 
 
 @needs_fork

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from support.forks import fork_in_c, needs_fork, output_of_child
+from support.forks import fork_in_c, needs_fork, output_of_child, output_of_child_of_thread
 
 from dpnoise.core import forks
 from dpnoise.core.entropy import Key, Words
@@ -121,10 +121,11 @@ def test_children_of_a_fork_draw_different_numbers(
     rng = SecureRandom()
     numbers(rng)
     drawn = [output_of_child(lambda: numbers(rng), fork) for _ in range(2)]
-    # The second child forks before it draws.
+    drawn.append(output_of_child_of_thread(lambda: numbers(rng)))
+    # The last child forks before it draws.
     drawn.append(output_of_child(lambda: output_of_child(lambda: numbers(rng), fork), fork))
     drawn.append(numbers(rng))
-    assert len(set(" ".join(drawn).split())) == 8
+    assert len(set(" ".join(drawn).split())) == 10
 
 
 @needs_fork

@@ -3,6 +3,7 @@
 import ctypes
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,6 +14,12 @@ def fork_in_c() -> int:
     """Fork without Python's handlers of forks."""
     number: int = ctypes.PyDLL(None).fork()
     return number
+
+
+def output_of_child_of_thread(draw: Callable[[], str]) -> str:
+    """Return what `draw` returns in a child that a thread forks, and that has no other thread."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(output_of_child, draw, os.fork).result(timeout=60)
 
 
 def output_of_child(draw: Callable[[], str], fork: Callable[[], int]) -> str:

@@ -5,7 +5,7 @@ import inspect
 import os
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from typing import Any, Final, ParamSpec, Self, TypeVar, overload
+from typing import Any, Final, NoReturn, ParamSpec, Self, TypeVar, overload
 
 from dpnoise.core.errors import ArgumentTypeError
 from dpnoise.core.signals import run_uninterrupted
@@ -104,7 +104,8 @@ class Hardening:
 
         def end() -> None:
             with _lock:
-                for _ in range(pending.pop() + self._is_called if pending else 0):
+                ended = pending.pop() + self._is_called if pending else 0
+                for _ in range(min(ended, _holds.count(self))):
                     _holds.remove(self)
                 self._is_called = False
                 if not _holds:
@@ -115,6 +116,9 @@ class Hardening:
         except BaseException:
             run_uninterrupted(end)
             raise
+
+    def __reduce__(self) -> NoReturn:
+        raise ArgumentTypeError("A hardening cannot be copied or pickled: call harden() there.")
 
     def __repr__(self) -> str:
         """Return one line: what is exact, what has secure bits only, and what is left."""
