@@ -252,6 +252,10 @@ def _has_infinite_scale(mechanism: Any) -> bool:
     return not mechanism.sensitivity / mechanism.epsilon > 0
 
 
+def _options(mechanism: Any) -> dict[str, Any]:
+    return {name: getattr(mechanism, name) for name in ("epsilon", "sensitivity", "monotonic")}
+
+
 def _select_exponential(self: Any, value: None = None) -> Any:
     """Select with probability proportional to measure * exp(scale * utility).
 
@@ -261,11 +265,10 @@ def _select_exponential(self: Any, value: None = None) -> Any:
     if _has_infinite_scale(self) or weigh is not _weigh:
         return _float_exponential(self, value)
     self._check_all(value)
-    options = {name: getattr(self, name) for name in ("epsilon", "sensitivity", "monotonic")}
     if not self.measure:
-        chosen = ExponentialMechanism(**options).select(self.utility)
+        chosen = ExponentialMechanism(**_options(self)).select(self.utility)
     else:
-        scale = calibration.selection_scale(**options)
+        scale = calibration.selection_scale(**_options(self))
         indices = np.flatnonzero(np.array(self.measure, dtype=float) > 0)
         if not len(indices):
             raise ArgumentError("measure must have an entry above 0.")
@@ -283,8 +286,7 @@ def _permute_and_flip(self: Any, value: None = None) -> Any:
     if _has_infinite_scale(self):
         return _float_permute_and_flip(self, value)
     self._check_all(value)
-    options = {name: getattr(self, name) for name in ("epsilon", "sensitivity", "monotonic")}
-    return NoisyMax(**options).select(self.utility, self.candidates or None)
+    return NoisyMax(**_options(self)).select(self.utility, self.candidates or None)
 
 
 def _select_category(self: Any, value: str) -> str:
@@ -365,9 +367,8 @@ def _quantile(
     # Here the globals are those of diffprivlib.
     from dpnoise.integrations.diffprivlib_internals import release_quantile  # noqa: PLC0415
 
-    options = {"epsilon": epsilon, "bounds": bounds, "axis": axis, "keepdims": keepdims}
-    options |= {"random_state": random_state, "accountant": accountant, **unused_args}
-    return release_quantile(array, quant, **options)
+    given = (epsilon, bounds, axis, keepdims, random_state, accountant)
+    return release_quantile(array, quant, *given, **unused_args)
 
 
 # What goes where ----------------------------------------------------------------------------------
