@@ -39,7 +39,7 @@ __all__ = ["SecureBitGenerator"]
 # filled it, the key during a refill, the words, and the cipher's tag. The child of a fork finds
 # zeros, or the number of another process.
 _LEFT, _REFILLING, _PROCESS, _KEY, _FIRST = 0, 1, 2, 3, 7
-_WORDS: Final = 2**15  # Half of them would cost 3 % more time for each draw.
+_WORDS: Final = 2**15  # 256 KiB, which the second cache of most processors holds.
 _WORD_BYTES: Final = 8
 _TAG_BYTES: Final = 16
 _STREAM_BYTES: Final = _WORD_BYTES * _WORDS
