@@ -49,7 +49,7 @@ HOSPITAL_ROUNDS: Final = 12
 VISIT_STATISTICS: Final = ("count", "sum", "mean")
 STAY_ROUNDS: Final = 5  # The numbers of discovered groups differ by about one percent.
 _LARGEST_RATIO: Final = 1.0  # Our goal for the error compared with the best library.
-_DOUBTFUL: Final = 3  # Standard errors above the goal that are no chance in a table of 50 rows.
+_DOUBTFUL: Final = 3  # Standard errors above the goal that chance rarely explains in 50 rows.
 _NEGLIGIBLE: Final = 1e-9  # An error below this part of the bounds' width is 0 in every sample.
 
 

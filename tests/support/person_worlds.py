@@ -20,7 +20,15 @@ from dpnoise.statistics.plan import SumAnswer
 from dpnoise.statistics.queries import Mean, Query, Sum, Variance
 from dpnoise.statistics.questions import QUERIES
 from dpnoise.statistics.requests import Question, Request
-from dpnoise.statistics.selections import QuantileSelection, Ranks, nearest_place, target_rank
+from dpnoise.statistics.selections import (
+    PARTS,
+    UNITS_PER_ROW,
+    QuantileSelection,
+    Ranks,
+    SpreadRows,
+    nearest_place,
+    target_rank,
+)
 from dpnoise.statistics.shared_sums import payer_of
 
 GROUPS = ("a", "b", "c", "d", "e")
@@ -195,7 +203,8 @@ def check_scores(query: QuantileSelection, answer: Any, neighbour: Any) -> None:
         answer.reshape(-1, cells), neighbour.reshape(-1, cells), strict=True
     ):
         difference = max(
-            _score_difference(counts, neighbour_counts, level) / Fraction(max(level, 1 - level))
+            _score_difference(counts, neighbour_counts, level, query.epsilon_of_row)
+            / Fraction(max(level, 1 - level))
             for level in map(nearest_place, query.places)
         )
         # With epsilon for one row, scores may differ by max(q, 1 - q).
@@ -212,9 +221,13 @@ def ranks_of(counts: NDArray[np.int64]) -> Ranks:
 
 
 def _score_difference(
-    counts: NDArray[np.int64], neighbour_counts: NDArray[np.int64], level: float
+    counts: NDArray[np.int64], neighbour_counts: NDArray[np.int64], level: float, epsilon: float
 ) -> Fraction:
-    ranks = [ranks_of(cells) for cells in (counts, neighbour_counts)]
+    """Return the largest change of a score that selects a quantile, in rows."""
+    ranks = [
+        SpreadRows(cells).ranks(-1, cells.size * PARTS, level, epsilon)
+        for cells in (counts, neighbour_counts)
+    ]
     targets = [target_rank(level, ranks_of_world.rows) for ranks_of_world in ranks]
     floats = [
         ranks_of_world.scores(target) for ranks_of_world, target in zip(ranks, targets, strict=True)
@@ -224,7 +237,7 @@ def _score_difference(
         ranks_of_world.exact_score(worst, target)
         for ranks_of_world, target in zip(ranks, targets, strict=True)
     ]
-    return abs(exact_scores[0] - exact_scores[1])
+    return abs(exact_scores[0] - exact_scores[1]) / UNITS_PER_ROW
 
 
 def check_neighbours(requests_of_both: Sequence[Request], frame: Any, neighbour: Any) -> None:
