@@ -251,13 +251,14 @@ def test_counts_and_sums_have_the_noise_of_opendp() -> None:
 def test_quantiles_are_expected_to_be_no_farther_off_than_those_of_opendp(
     kind: str, q: float
 ) -> None:
-    """By the laws: incomes share their candidates, patients have few rows, half the visits are 0.
+    """By the laws, within half a percent of the RMSE over 16 data sets.
 
-    One data set may favour either, by where its values are between the candidates.
+    Incomes share their candidates, patients have few rows, and half of the visits are 0. One data
+    set may favour either library, by where its values are between the candidates.
     """
     rng = np.random.default_rng(5)  # Test data, not noise.
     squares = []
-    for _ in range(4):
+    for _ in range(16):
         data = {
             "incomes": errors.column_of("x", np.exp(rng.normal(9.0, 1.5, 5000)), 1_000_000.0),
             "visits": errors.column_of("x", np.repeat([0, 1], 1000) * rng.poisson(6, 2000), 100.0),
@@ -266,7 +267,7 @@ def test_quantiles_are_expected_to_be_no_farther_off_than_those_of_opendp(
         both = errors.our_scores, errors.opendp_scores
         squares.append([errors.expected_rmse(data, q, scores) ** 2 for scores in both])
     ours, theirs = np.sum(squares, axis=0)
-    assert ours <= theirs * 1.0001 + 1e-6
+    assert ours <= theirs * 1.01 + 1e-6
 
 
 @pytest.mark.parametrize("name", ours.STATISTICS)

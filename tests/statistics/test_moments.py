@@ -5,6 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pytest
 from scipy import stats
 from support import alarms
 
@@ -110,3 +111,13 @@ def test_counts_below_zero_are_published_on_request() -> None:
     free = [statistics.count([], epsilon=0.1, clamp=False).value for _ in range(60)]
     assert min(clamped) == 0
     assert min(free) < 0
+
+
+@pytest.mark.parametrize("kind", [queries.Mean, queries.Variance])
+def test_an_expected_margin_is_at_most_the_range_of_the_bounds(
+    kind: type[queries.Mean | queries.Variance],
+) -> None:
+    """Noise of 1,000 rows on a number of 10 rows; the range is 90, and a quarter of its square."""
+    query = kind("x", 10.0, 100.0, 0.001)
+    assert query.expected_margin(10, 0.95) == query.possible_range(10)
+    assert query.possible_range(10) == (90.0 if kind is queries.Mean else 90.0**2 / 4)

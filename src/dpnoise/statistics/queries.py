@@ -354,7 +354,8 @@ class _Moments(_BoundedStatistic):
 
     def expected_margin(self, rows: int, confidence: float) -> float:
         """Return the margin for a number of rows with evenly spread values."""
-        return self.margin(self._typical(rows), self._sum_errors(confidence))
+        margin = self.margin(self._typical(rows), self._sum_errors(confidence))
+        return min(margin, self.possible_range(rows))
 
     def possible_range(self, rows: int) -> float:
         """Return how far the numbers that the bounds allow are apart."""
