@@ -228,7 +228,7 @@ def our_scores(column: Column, q: float) -> tuple[Floats, float]:
     """Return the scores of our candidates for a quantile, and the scale of the noise on them."""
     grid = column.candidates[1] - column.candidates[0]
     query = QuantileSelection("x", [q], column.lower, column.upper, column.epsilon, grid)
-    (counts,) = tally_chunks([column.clamped_values], Plan((query.ask,))).answers
+    counts = np.asarray(tally_chunks([column.clamped_values], Plan((query.ask,))).answers[0])
     rows = SpreadRows(counts)
     ranks = rows.ranks(-1, counts.size * PARTS, q, column.epsilon)
     scores = ranks.scores(target_rank(nearest_place(q), ranks.rows))
