@@ -44,15 +44,15 @@ def audit_flip(mechanism: Any = flip, **options: Any) -> Report:
 def test_the_command_has_every_option() -> None:
     options = AuditOptions(
         epsilon=1.0, delta=1e-6, sensitivity=2.0, neighbours="rows", data=[[1, "a"], [2.5, None]],
-        size=7, one_by_one=True, exceptions="output", boosting=False, public=[0, "y[1]"],
-        budget=5_000, confidence=0.99, time_limit=3.0, seed=0,
+        size=7, one_by_one=True, exceptions="output", time="output", boosting=False,
+        public=[0, "y[1]"], budget=5_000, confidence=0.99, time_limit=3.0, seed=0,
     )  # fmt: skip
     text = options.command(flip, "flip").removeprefix("dpnoise.audit(flip, ")
     assert eval(f"dict({text}") == {  # noqa: S307 - the text under test
         "epsilon": 1.0, "delta": 1e-6, "sensitivity": 2.0, "neighbours": "rows",
         "data": [[1, "a"], [2.5, None]], "size": 7, "one_by_one": True,
-        "exceptions": "output", "boosting": False, "public": [0, "y[1]"], "budget": 5_000,
-        "confidence": 0.99, "time_limit": 3.0, "seed": 0,
+        "exceptions": "output", "time": "output", "boosting": False, "public": [0, "y[1]"],
+        "budget": 5_000, "confidence": 0.99, "time_limit": 3.0, "seed": 0,
     }  # fmt: skip
 
 

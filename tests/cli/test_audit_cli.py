@@ -329,8 +329,8 @@ def test_the_command_that_repeats_an_audit_gives_every_option_again(
     read_from_a_file = {"data"}
     options: dict[str, Any] = {
         "sensitivity": 2.0, "neighbours": "vector", "size": 7, "attacks": ["precision"],
-        "pairs": [(0.0, 1.0)], "one_by_one": True, "exceptions": "output", "boosting": True,
-        "public": [0, "y[1]"], "budget": 5_000, "confidence": 0.99, "scale": 2.0,
+        "pairs": [(0.0, 1.0)], "one_by_one": True, "exceptions": "output", "time": "output",
+        "boosting": True, "public": [0, "y[1]"], "budget": 5_000, "confidence": 0.99, "scale": 2.0,
         "time_limit": 3.0, "seed": 0,
     }  # fmt: skip
     seen = only_in_python | read_from_a_file

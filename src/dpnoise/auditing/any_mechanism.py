@@ -22,6 +22,7 @@ from dpnoise.auditing.options import AuditOptions, Progress, Watch
 from dpnoise.auditing.output_budget import plan_sizes
 from dpnoise.auditing.outputs import OutputSource, describe_pair
 from dpnoise.auditing.report import Report
+from dpnoise.auditing.running_time import check_running_time
 from dpnoise.auditing.targets import MECHANISMS
 from dpnoise.auditing.targets.mechanisms import Pair
 from dpnoise.auditing.targets.target import MECHANISM_SIGNATURE, TargetError, check_target
@@ -54,6 +55,7 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
     curve: bool = False,
     one_by_one: bool = False,
     exceptions: str | None = None,
+    time: str | None = None,
     boosting: bool | None = None,
     public: Sequence[int | str] = (),
     views: Sequence[Callable[[Any], object]] = (),
@@ -95,6 +97,9 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
         the target is asked for one output per call; "error": an exception ends the audit. By
         default the first exception starts the audit again with "output". It ends the audit if all
         outputs are exceptions, or if it comes in the last count.
+    time
+        "output": also bound the epsilon of the running time of a call, in up to 40,000 more calls.
+        The report has this among its observations, and does not count it in its verdict.
     boosting
         Whether to learn events by gradient boosted trees as well, which needs the extra `learning`.
         By default they are learned where it is installed and no budget is given.
@@ -125,8 +130,8 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
     options = AuditOptions(
         epsilon=epsilon, delta=delta, sensitivity=sensitivity, mu=mu, rho=rho, curve=curve,
         neighbours=neighbours, data=data, size=size, one_by_one=one_by_one, exceptions=exceptions,
-        boosting=boosting, public=public, views=views, budget=budget, confidence=confidence,
-        time_limit=time_limit, seed=seed, progress=progress or no_progress,
+        time=time, boosting=boosting, public=public, views=views, budget=budget,
+        confidence=confidence, time_limit=time_limit, seed=seed, progress=progress or no_progress,
         watch=watch or no_progress,
     )  # fmt: skip
     return _audit(target, options)
@@ -151,7 +156,6 @@ def _audit(target: object, options: AuditOptions) -> Report:
         advice = "No call before the last count did so. To count exceptions as outputs, audit with"
         raise TargetError(f"{error} {advice} exceptions='output'.") from error.__cause__
     options.watch(findings)
-    options.progress(1.0, "done")
     shown, coin = [describe_pair(pair) for pair in pairs], _COIN if options.claim.is_ratio else ""
     numbers = {"pairs": len(pairs), "counted": len(chosen.candidates), "final": final}
     limits = results.pop("limits")
@@ -161,6 +165,10 @@ def _audit(target: object, options: AuditOptions) -> Report:
     for kind in sorted(source.not_copied):
         method += f" Data of the class {kind} cannot be copied: each call got the same object."
     results |= {"method": method, "releases": source.drawn, "pairs": shown}
+    if options.time is not None:
+        options.progress(0.9, "timing calls")
+        results["observations"] = [check_running_time(source, pairs, options)]
+    options.progress(1.0, "done")
     return options.report(target, source.name, package, started, findings=findings, **results)
 
 

@@ -48,6 +48,7 @@ class AuditOptions:
     pairs: Iterable[tuple[float, float]] | str | None = None
     one_by_one: bool = False
     exceptions: str | None = None
+    time: str | None = None
     boosting: bool | None = None
     public: Sequence[int | str] = ()
     views: Sequence[Callable[[Any], object]] = ()
@@ -74,6 +75,8 @@ class AuditOptions:
                 errors.check_integer(name, getattr(self, name), least=least)
         if self.exceptions not in {None, "error", "output"}:
             errors.reject("exceptions", self.exceptions, "be 'output' or 'error'")
+        if self.time not in {None, "output"}:
+            errors.reject("time", self.time, "be 'output'")
         if self.scale is not None:
             errors.check_positive("scale", self.scale)
         errors.check_probability("confidence", errors.check_positive("confidence", self.confidence))
@@ -119,8 +122,8 @@ class AuditOptions:
         """Return the command that runs the audit again: in a shell if possible, else in Python."""
         names = (
             "epsilon", "mu", "rho", "delta", "curve", "sensitivity", "scale", "pairs", "attacks",
-            "size", "one_by_one", "exceptions", "boosting", "public", "views", "budget",
-            "confidence", "time_limit", "seed",
+            "size", "one_by_one", "exceptions", "time", "boosting", "public", "views",
+            "budget", "confidence", "time_limit", "seed",
         )  # fmt: skip
         values = {key: getattr(self, key) for key in names}
         attacks = [] if self.attacks is None else _check_attacks(self.attacks)

@@ -13,6 +13,7 @@ import json
 import math
 import numbers
 import shlex
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from copy import copy, deepcopy
@@ -143,6 +144,31 @@ class OutputSource:
         for _ in range(TIMED_CALLS):
             self.outputs(data, 1)
         return self._pace.affordable_calls(TUNING.final_calls)
+
+    def time_calls(self, pair: Pair, at_second: Sequence[bool]) -> list[float]:
+        """Return the seconds of calls for one output each, at one or the other data set."""
+        seconds: list[float] = []
+        each = self._pace.seconds  # Seconds of the last calls and of their copies, for each.
+
+        def time_some(sides: Sequence[bool]) -> None:
+            for side in sides:
+                # Which copy is the newer one does not depend on the side.
+                order = (0, 1) if len(seconds) % 2 else (1, 0)
+                copies = {i: self._copy(pair[i]) for i in order}
+                start = time.perf_counter()
+                try:
+                    self._call(copies[side], 1)
+                except (Exception, SystemExit):
+                    if self._exceptions != OUTPUT:
+                        raise
+                seconds.append(time.perf_counter() - start)
+
+        while len(seconds) < len(at_second):
+            some = at_second[len(seconds) :][: max(1, int(self._pace.seconds / 4 / each))]
+            start = time.perf_counter()
+            call_in_time(partial(time_some, some), f"{self.name}, timed,", self._pace.seconds)
+            each = (time.perf_counter() - start) / len(some)
+        return seconds
 
     def outputs(self, data: object, n: int) -> Outputs:
         """Return n outputs as the mechanism returns them."""

@@ -64,8 +64,9 @@ class ProcessError(DpnoiseError, RuntimeError):
 class Observation:
     """The result of one side-channel check, and whether it found a problem.
 
-    The name is "forked", "restarted", "timed", "phased" or "state"; "not seen" if the check failed.
-    `words` is the result in one sentence, and `measured` has the measurements behind it.
+    The name is "forked", "restarted", "timed", "phased" or "state"; "running time" for
+    `time="output"`; "not seen" if the check failed. `words` is the result, and `measured` has the
+    measurements behind it.
     """
 
     name: str

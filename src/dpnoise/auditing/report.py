@@ -275,6 +275,8 @@ class Report:
         lines = [f"{f'{self.target} {self.version}'.rstrip()}, {used}", self.verdict]
         for finding, words in zip(self.findings, findings, strict=True):
             lines += [f"  {words}", *(f"    {x}" for x in [predicate_text(finding.predicate)] if x)]
+        if not self.noise:
+            lines += [f"{seen.name}: {seen.words}" for seen in self.observations]
         lines += [f"certified curve: {words}" for words in [curve_words(self.curve())] if words]
         certifiable = f"nothing above {self.kind} {bound_text(self.ceiling)} can be certified"
         counted = f"confidence {self.confidence:g}, {self.releases:,} releases"

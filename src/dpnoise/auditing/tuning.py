@@ -42,6 +42,10 @@ class Tuning:
     final_calls: int = 500
     least_calls: int = 8  # Calls of a target that takes long to start, such as a program.
     calls_seconds: float = 3.0  # Seconds that a count may take to make its calls.
+    # Calls whose running time is measured to choose an event, and as many to count it in.
+    timed_calls: int = 20_000
+    least_timed_calls: int = 128
+    timing_seconds: float = 10.0  # Seconds that these calls may take together.
     # Orders of Rényi divergence for a bound on rho, from 1 + the first to 1 + the second number.
     # Each order gives a valid bound, so the range and the number of orders only cost time.
     renyi_orders: tuple[float, float, int] = (1e-3, 1e3, 121)

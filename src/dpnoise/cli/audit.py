@@ -84,6 +84,8 @@ _OPTIONS: Final = (
     Option("--exceptions", ("output", "error"),
            "take exceptions as outputs, or as the end of the audit (the first one starts it again, "
            "with exceptions as outputs)"),
+    Option("--time", ("output",),
+           "also bound the epsilon of the running time of a call; the verdict does not count it"),
     Option("--boosting", bool, "use boosted trees, too, even if that takes long"),
     Option("--public", {"action": "append", "type": _part, "metavar": "PART"},
            "a part of each output that is public randomness: its index, or its name in reports; "
@@ -102,7 +104,8 @@ _OPTIONS: Final = (
 # Options that `dpnoise.audit` has by the same names.
 _PASSED_ON: Final = (
     *("epsilon", "delta", "sensitivity", "mu", "rho", "curve", "neighbours", "size", "one_by_one"),
-    *("exceptions", "boosting", "public", "budget", "confidence", "scale", "time_limit", "seed"),
+    *("exceptions", "time", "boosting", "public", "budget", "confidence", "scale", "time_limit"),
+    "seed",
 )
 
 
