@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
 from enum import Enum
@@ -23,7 +24,7 @@ from dpnoise.auditing.attacks import certified_bounds
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
 from dpnoise.auditing.counting import check_independent
 from dpnoise.auditing.learned.expected_bounds import Proposal, Score, describe_ranges
-from dpnoise.auditing.neighbours import neighbours_of, rows_to_change
+from dpnoise.auditing.neighbours import MOST_PAIRS_LIKE, neighbours_of, pairs_like, rows_to_change
 from dpnoise.auditing.output_budget import Sizes
 from dpnoise.auditing.outputs import Encoder, OutputSource
 from dpnoise.auditing.report import Report
@@ -238,8 +239,8 @@ def test_no_more_is_drawn_than_the_budget_says(n: int) -> None:
         return flip(bit, n)
 
     report = audit_bits(count_and_flip, budget=n)
-    # The first output is timed, and three before the count; 64 of each data set shape the rows.
-    assert sum(drawn) == report.releases <= n + 2 * 64 + 4
+    # One of each data set and three before the count are timed; 64 of each shape the rows.
+    assert sum(drawn) == report.releases <= n + 2 * 65 + 3
 
 
 @pytest.mark.long
@@ -407,6 +408,85 @@ def test_a_mechanism_that_treats_one_row_in_the_middle_differently_is_found() ->
         return len(rows) + 3 * (rows["income"] > 400).any() + noise[0] - noise[1]
 
     assert audit_bits(count, neighbours="rows", data=frame, budget=200_000).epsilon_lower > 2
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [3, 1, 2],
+        (3.5, None, 2),
+        ["b", "a"],
+        [{"age": 3, "city": "b"}, {"age": None, "city": "a"}],
+        np.array([3, 1, 2], dtype=np.int8),
+        np.array([[1.5, 2.0], [0.0, 7.0]]),
+        "frame",
+        None,
+    ],
+    ids=lambda data: type(data).__name__,
+)
+def test_a_search_tries_data_sets_that_differ_in_one_row(data: Any) -> None:
+    if isinstance(data, str):
+        columns = {"age": [3, 1], "city": ["a", "b"]}
+        data = pytest.importorskip("pandas").DataFrame(columns)
+    for pair in neighbours_of("rows", 1, 1.0, data):
+        like = pairs_like(pair)
+        assert len(like) <= MOST_PAIRS_LIKE
+        assert bool(like) == (len(pair[0]) != len(pair[1]))
+        for few, many in like:
+            assert len(many) == len(few) + 1
+            extra = Counter(map(repr, list_rows(many))) - Counter(map(repr, list_rows(few)))
+            assert extra.total() == 1
+
+
+def to_grid(values: Any) -> Any:
+    """Round outputs, so that floating point reveals nothing."""
+    return np.rint(np.asarray(values) * 2.0**20) / 2.0**20
+
+
+def list_rows(data: Any) -> list[Any]:
+    return data.to_numpy().tolist() if hasattr(data, "to_numpy") else list(data)
+
+
+def cast_before_clamping(ages: Any, n: int) -> Any:
+    """Clamp ages from above: those that 32 bits do not hold have become negative."""
+    clamped = np.minimum(np.array(ages, dtype=np.int64).astype(np.int32), 100)
+    return to_grid(rng.laplace(clamped.sum(), 200.0, n))
+
+
+def add_no_noise_to_equal_rows(ages: Any, n: int) -> Any:
+    return to_grid(len(ages) + rng.laplace(scale=2.0 * (len(set(ages)) != 1), size=n))
+
+
+def take_the_first_for_the_least(ages: Any, n: int) -> Any:
+    """Add noise that fits sorted ages only."""
+    spread = (ages[-1] - ages[0]) if ages else 0
+    return to_grid(rng.laplace(len(ages), 2.0 if spread >= 0 else 0.05, n))
+
+
+@pytest.mark.parametrize(
+    "mechanism", [cast_before_clamping, add_no_noise_to_equal_rows, take_the_first_for_the_least]
+)
+def test_a_search_over_data_sets_finds_what_the_rows_given_do_not_show(
+    mechanism: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"neighbours": "rows", "data": [20, 31, 44, 58], "budget": 200_000}
+    report = dpnoise.audit(mechanism, 1.0, **options)
+    assert report.epsilon_lower > 2
+    assert report.releases <= options["budget"] + 3  # Three calls are timed before the last count.
+    monkeypatch.setattr("dpnoise.auditing.screening.pairs_like", lambda _pair: [])
+    assert not dpnoise.audit(mechanism, 1.0, **options).broken
+
+
+def test_data_sets_on_which_a_mechanism_fails_are_left_out_of_the_search() -> None:
+    """It refuses data without rows, and ages above 600; each of its outputs is as wide as ages."""
+
+    def checked(ages: Any, n: int) -> Any:
+        if not ages or max(ages) > 600:
+            raise ValueError("no such ages")
+        return to_grid(rng.laplace(ages, 200.0, (n, len(ages))))
+
+    options: dict[str, Any] = {"neighbours": "rows", "data": [20, 31, 44, 50], "budget": 100_000}
+    assert "Exceptions" not in dpnoise.audit(checked, 9.0, exceptions=None, **options).method
 
 
 def test_rows_of_a_frame_are_added_removed_and_replaced() -> None:

@@ -17,7 +17,7 @@ from dpnoise.auditing.calls import time_calls
 from dpnoise.auditing.counting import FALSE_ALARM_RATE
 from dpnoise.auditing.event_choice import ChosenEvents, choose_events, grown_budget
 from dpnoise.auditing.final_count import count_final_events, final_trials
-from dpnoise.auditing.neighbours import neighbours_of
+from dpnoise.auditing.neighbours import MOST_PAIRS_LIKE, neighbours_of
 from dpnoise.auditing.options import AuditOptions, Progress, Watch
 from dpnoise.auditing.output_budget import plan_sizes
 from dpnoise.auditing.outputs import OutputSource, describe_pair
@@ -157,7 +157,7 @@ def _audit(target: object, options: AuditOptions) -> Report:
         raise TargetError(f"{error} {advice} exceptions='output'.") from error.__cause__
     options.watch(findings)
     shown, coin = [describe_pair(pair) for pair in pairs], _COIN if options.claim.is_ratio else ""
-    numbers = {"pairs": len(pairs), "counted": len(chosen.candidates), "final": final}
+    numbers = {"pairs": chosen.tried, "counted": len(chosen.candidates), "final": final}
     limits = results.pop("limits")
     method = _METHOD.format(sizes=chosen.sizes, chosen=chosen, coin=coin, limits=limits, **numbers)
     if source.raised:
@@ -183,7 +183,8 @@ def _search(
         pace = time_calls(lambda n: source.outputs(pairs[0][0], n))
         budget = pace.affordable_budget(TUNING.mechanism_budget)
     started = time.perf_counter()
-    plan = plan_sizes(source, pairs, budget or TUNING.mechanism_budget)
+    more_pairs = MOST_PAIRS_LIKE if options.by_rows else 0
+    plan = plan_sizes(source, pairs, budget or TUNING.mechanism_budget, more_pairs)
     chosen = choose_events(source, pairs, plan(budget or TUNING.mechanism_budget), options)
     if budget is None:
         budget = grown_budget(chosen, time.perf_counter() - started, options)

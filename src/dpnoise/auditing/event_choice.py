@@ -23,6 +23,7 @@ from dpnoise.auditing.screening import (
     distinct_data_sets,
     map_in_threads,
     screen_pairs,
+    search_data_sets,
     tally_events,
 )
 from dpnoise.auditing.targets.mechanisms import Pair
@@ -43,6 +44,7 @@ class ChosenEvents:
     proposals: list[Proposal]  # The candidates' scores and thresholds; none if nothing was learned.
     sizes: Sizes
     seconds_each: float  # Seconds per release of the pilot.
+    tried: int  # Number of pairs that were compared.
     pairs: int  # Number of pairs for which events were learned.
     scores: int  # Number of compared scores.
 
@@ -54,6 +56,10 @@ def choose_events(
     error, chance = 1 - options.confidence, TUNING.chance_trials_of_many
     estimator = BoundEstimator(options.claim, sizes.final, error, chance)
     best_pairs = screen_pairs(source, pairs, sizes, estimator, options.progress)
+    tried = len(pairs)
+    if options.by_rows:
+        best_pairs, more = search_data_sets(source, best_pairs, sizes, estimator, options.progress)
+        tried += more
     learned = _learn_scores(source, best_pairs, sizes.learning // 2, estimator, options)
     options.progress(0.4, "comparing the best events")
     clock = time.perf_counter()
@@ -80,7 +86,9 @@ def choose_events(
         candidates.append(Candidate(LEARNED, OUTPUTS, event, pair, shown, (at0, at1)))
     seconds_each = (time.perf_counter() - clock) / (2 * (sizes.tuning + sizes.comparing))
     proposals = [proposal for proposal, _ in best]
-    return ChosenEvents(candidates, proposals, sizes, seconds_each, len(best_pairs), len(learned))
+    return ChosenEvents(
+        candidates, proposals, sizes, seconds_each, tried, len(best_pairs), len(learned)
+    )
 
 
 def grown_budget(chosen: ChosenEvents, seconds: float, options: AuditOptions) -> int | None:

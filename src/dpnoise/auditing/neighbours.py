@@ -25,6 +25,9 @@ ValuePair = tuple[float, float]
 VECTOR: Final = "vector"
 ROWS: Final = "rows"
 _MOST_ROWS: Final = 12  # The most rows of a data set that are removed, repeated and replaced.
+# Numbers at which formats of integers end, which one of the rows to add has.
+_FORMAT_ENDS: Final = (0, *(2**k for k in (7, 8, 15, 16, 31, 32, 53)), -(2**15), -(2**31))
+MOST_PAIRS_LIKE: Final = 6 + len(_FORMAT_ENDS)  # The most pairs that a search adds.
 _SMALL_DATA_SETS: Final = ((1,), (0,), (0, 1), (1, 1, 1), (0, 0, 0, 0, 1), (0, 1) * 10)
 
 # Pairs in units of the sensitivity: around zero, a power of two, a count, negative, large. The
@@ -137,7 +140,8 @@ def row_pairs(data: Data = None) -> list[Pair]:
         for gone, other in zip(chosen, chosen[1:] + chosen[:1], strict=True)
         if texts[gone] != texts[other]
     ]
-    return removed + repeated + replaced + _with_missing(data) + _with_outlier(data)
+    outliers = [(data, more) for more in _with_row(data)]
+    return removed + repeated + replaced + _with_missing(data) + outliers
 
 
 def rows_to_change(data: Data) -> list[int]:
@@ -155,6 +159,32 @@ def rows_to_change(data: Data) -> list[int]:
             extremes.append(min(range(n), key=lambda i: numbers[texts[i]]))  # The rarest.
     spread = (i * (n - 1) // (_MOST_ROWS - 1) for i in range(_MOST_ROWS))
     return list(dict.fromkeys([*extremes, *spread]))[:_MOST_ROWS]
+
+
+def pairs_like(pair: Pair) -> list[Pair]:
+    """Return pairs with the row that the pair adds, among other rows, and with other added rows.
+
+    The other rows are none, one, all twice, copies of the added one, or sorted up or down. Added
+    rows have the numbers at which formats of integers end. There are at most `MOST_PAIRS_LIKE`.
+
+    >>> pairs_like(([2, 1], [2, 1, 3]))[:3]
+    [([], [3]), ([2], [2, 3]), ([2, 1, 2, 1], [2, 1, 2, 1, 3])]
+    """
+    shorter, longer = sorted(pair, key=len)
+    if len(longer) != len(shorter) + 1:
+        return []
+    take_rows, n = _row_getter(longer), len(longer)
+    rows = list(zip(*_columns(longer), strict=True))
+    rest = list(zip(*_columns(shorter), strict=True)) if len(shorter) else []
+    added = next((i for i, row in enumerate(rest) if repr(row) != repr(rows[i])), n - 1)
+    others = [i for i in range(n) if i != added]
+    ordered = sorted(
+        range(n), key=lambda i: [(is_real(x), x if is_real(x) else repr(x)) for x in rows[i]]
+    )
+    moved = [([i for i in order if i != added], order) for order in (ordered, ordered[::-1])]
+    same = [(base, [*base, added]) for base in ([], others[:1], others * 2, [added] * n)]
+    like = [(take_rows(i), take_rows(j)) for i, j in same + moved if j != [*others, added]]
+    return like + [(longer, more) for number in _FORMAT_ENDS for more in _with_row(longer, number)]
 
 
 def _columns(data: Data) -> list[list[Data]]:
@@ -206,33 +236,37 @@ def _without_values(row: Data) -> Data:
     return "" if isinstance(row, str) else row
 
 
-def _with_outlier(data: Data) -> list[Pair]:
-    """Return a pair with one more row, whose numbers are larger than all others.
+def _with_row(data: Data, number: int | None = None) -> list[Data]:
+    """Return the data with one more row, whose numbers are this one, or larger than all others.
 
-    Only numbers in a list, in an array of NumPy or in a frame of pandas have such a row.
+    Only numbers in a list, in an array of NumPy or in a frame of pandas have such a row. Numbers
+    beyond the type of a column become the largest or the least that it has.
     """
     n = len(data)
     if isinstance(data, list) and all(map(is_real, data)):
-        return [(data, [*data, 10 * max(map(abs, data)) + 1])]
+        return [[*data, 10 * max(map(abs, data)) + 1 if number is None else number]]
     if isinstance(data, np.ndarray) and data.dtype.kind in "iuf":
-        outlier = [_beyond(column) for column in data.reshape(n, -1).T]
-        row = np.array(outlier, dtype=data.dtype).reshape(1, *data.shape[1:])
-        return [(data, np.concatenate([data, row]))]
+        added = [_number_of(column, number) for column in data.reshape(n, -1).T]
+        row = np.array(added, dtype=data.dtype).reshape(1, *data.shape[1:])
+        return [np.concatenate([data, row])]
     if hasattr(data, "iloc") and hasattr(data, "columns") and data.columns.is_unique:
         more = data.iloc[[*range(n), n - 1]].reset_index(drop=True)
         numeric = [name for name in more if getattr(more[name].dtype, "kind", "") in "iuf"]
         for name in numeric:
-            more.loc[n, name] = _beyond(more[name].to_numpy())
-        return [(data, more)] if numeric else []
+            more.loc[n, name] = _number_of(more[name].to_numpy(), number)
+        return [more] if numeric else []
     return []
 
 
-def _beyond(column: NDArray[Any]) -> float | int:
-    """Return a number of the column's type, about ten times its largest magnitude if there is."""
+def _number_of(column: NDArray[Any], number: int | None) -> float | int:
+    """Return a number of the column's type; by default ten times its largest if there is."""
     is_whole = column.dtype.kind in "iu"
-    most = float(np.iinfo(column.dtype).max if is_whole else np.finfo(column.dtype).max)
+    limits: Any = np.iinfo(column.dtype) if is_whole else np.finfo(column.dtype)
+    if number is not None:
+        inside = max(limits.min, min(number, limits.max))
+        return int(inside) if is_whole else float(inside)
     finite = column[np.isfinite(column)].astype(np.float64)
-    beyond = min(10 * np.abs(finite).max(initial=0.0) + 1, most / 2)
+    beyond = min(10 * np.abs(finite).max(initial=0.0) + 1, float(limits.max) / 2)
     return int(beyond) if is_whole else beyond
 
 

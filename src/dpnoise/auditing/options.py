@@ -80,8 +80,7 @@ class AuditOptions:
         if self.scale is not None:
             errors.check_positive("scale", self.scale)
         errors.check_probability("confidence", errors.check_positive("confidence", self.confidence))
-        by_rows = isinstance(self.neighbours, str) and self.neighbours == ROWS
-        if self.data is not None and not by_rows:
+        if self.data is not None and not self.by_rows:
             needs = "data needs {neighbours}, which adds, removes or replaces one of its rows."
             raise ArgumentError(needs, neighbours=ROWS)
         # Attacks and pairs may be iterators, which can be read only once.
@@ -100,6 +99,11 @@ class AuditOptions:
             noise = "Gaussian noise that claims epsilon at a delta above 0"
             raise ArgumentError(f"curve is for {noise}.")
         return gaussian_claim(claim.value, self.delta)
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether the pairs of data sets come from the rows of `data`."""
+        return isinstance(self.neighbours, str) and self.neighbours == ROWS
 
     @property
     def whole(self) -> bool:

@@ -47,14 +47,19 @@ class Sizes:
         )
 
 
-def plan_sizes(source: OutputSource, pairs: Sequence[Pair], total: int) -> Callable[[int], Sizes]:
-    """Take a first look at the outputs; return the function that splits a budget."""
-    data_sets = len({id(data) for pair in pairs for data in pair})
+def plan_sizes(
+    source: OutputSource, pairs: Sequence[Pair], total: int, more_pairs: int
+) -> Callable[[int], Sizes]:
+    """Take a first look at the outputs; return the function that splits a budget.
+
+    `more_pairs` is the number of pairs that a search may add.
+    """
+    data_sets = len({id(data) for pair in pairs for data in pair}) + 2 * more_pairs
     first = source.rows(pairs[0][0], min(TUNING.first_look_outputs, total // 100))
     many_duplicates = has_many_duplicates(first)
 
     def plan(total: int) -> Sizes:
         left = total - len(first)
-        return Sizes.of(left, len(pairs), data_sets, many_duplicates=many_duplicates)
+        return Sizes.of(left, len(pairs) + more_pairs, data_sets, many_duplicates=many_duplicates)
 
     return plan

@@ -105,7 +105,8 @@ class OutputSource:
         self._exceptions, self.views = exceptions, views
         self._first_failure: TargetError | None = None
         self._pace = Pace(time_limit)
-        self._shown: dict[int, str] = {}  # The descriptions of data sets, by their ids.
+        # Data sets with their descriptions, by their ids: kept, so that no other has such an id.
+        self._shown: dict[int, tuple[object, str]] = {}
         self.drawn = self.raised = 0  # Numbers of outputs, and of exceptions among them.
         self.not_copied: set[str] = set()  # Classes of data that have no copy.
 
@@ -199,8 +200,8 @@ class OutputSource:
     def _in_time(self, data: object, n: int, convert: Callable[[Outputs], _Result]) -> _Result:
         """Draw n outputs and convert them, with the time limit of a call."""
         if id(data) not in self._shown:
-            self._shown[id(data)] = describe_data(data)
-        shown = f"{self.name}({self._shown[id(data)]}, {n})"
+            self._shown[id(data)] = data, describe_data(data)
+        shown = f"{self.name}({self._shown[id(data)][1]}, {n})"
         self.drawn += n
 
         def draw_and_convert() -> _Result:

@@ -15,10 +15,12 @@ from dpnoise.auditing.learned.events import (
     propose_events,
 )
 from dpnoise.auditing.learned.expected_bounds import Proposal
+from dpnoise.auditing.neighbours import pairs_like
 from dpnoise.auditing.options import Progress
 from dpnoise.auditing.output_budget import Sizes
 from dpnoise.auditing.outputs import OutputSource, describe_data
 from dpnoise.auditing.targets.mechanisms import Data, Pair
+from dpnoise.auditing.targets.target import TargetError
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats
 from dpnoise.core.parallel import cores
@@ -64,6 +66,29 @@ def screen_pairs(
     for bound, (_, pair) in zip(bounds.tolist(), learned, strict=True):
         best[id(pair)] = max(best[id(pair)], bound)
     return sorted(pairs, key=lambda pair: -best[id(pair)])[: TUNING.pairs_learned]
+
+
+def search_data_sets(
+    source: OutputSource,
+    best_pairs: list[Pair],
+    sizes: Sizes,
+    estimator: BoundEstimator,
+    progress: Progress,
+) -> tuple[list[Pair], int]:
+    """Return the best of these pairs and of those like one of them, and the number of the latter.
+
+    Pairs on which the mechanism fails are left out.
+    """
+
+    def are_accepted(pair: Pair) -> bool:
+        try:
+            return all(len(source.rows(data, n)) == n for data in pair for n in (1, 2))
+        except TargetError:
+            return False
+
+    found = next(filter(None, map(pairs_like, best_pairs)), [])
+    like = list(filter(are_accepted, found))
+    return screen_pairs(source, [*best_pairs, *like], sizes, estimator, progress), len(like)
 
 
 def tally_events(source: OutputSource, proposed: Sequence[tuple[Proposal, Pair]], n: int) -> Floats:
