@@ -3,7 +3,9 @@
 import importlib.metadata
 import json
 import math
+import random
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from support.alarms import FALSE_ALARM
 import dpnoise
 from dpnoise import cli
 from dpnoise.auditing import additive_noise
+from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.outputs import Encoder
 from dpnoise.auditing.report import Report
@@ -95,14 +98,31 @@ def test_an_event_that_happens_at_one_data_set_only_was_observed() -> None:
 # Data and outputs --------------------------------------------------------------------------------
 
 
+class Rows:
+    """A data set of a class of its own, which a mechanism may change."""
+
+    def __init__(self, bit: int) -> None:
+        self.bit = bit
+        self.parts: list[Any] = []
+
+
+@dataclass
+class Table:
+    """A data set as a dataclass, whose arrays its `==` cannot compare."""
+
+    column: Any
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [
         (np.zeros(3), np.zeros(3)),
         ([np.zeros(3), "a"], [np.zeros(3), "a"]),
-        ({"a": [1]}, {"a": [1]}),
+        ({"a": np.zeros(3)}, {"a": np.zeros(3)}),
+        (Table(np.zeros(3)), Table(np.zeros(3))),
+        (Rows(1), Rows(1)),
     ],
-    ids=["arrays", "lists of arrays", "dicts"],
+    ids=["arrays", "lists of arrays", "dicts of arrays", "dataclasses", "own classes"],
 )
 def test_equal_neighbours_are_refused(first: Any, second: Any) -> None:
     with pytest.raises(ArgumentError, match="must differ"):
@@ -114,6 +134,11 @@ def test_equal_frames_are_refused() -> None:
     frames = [pandas.DataFrame({"a": [1, 2]}) for _ in range(2)]
     with pytest.raises(ArgumentError, match="must differ"):
         audit_flip(neighbours=[tuple(frames)])
+
+
+@pytest.mark.parametrize("make", [lambda _: lambda n: n, Rows, lambda bit: Table([bit])])
+def test_different_neighbours_of_any_class_are_accepted(make: Any) -> None:
+    assert len(neighbours_of([(make(0), make(1))], 1, 1.0, None)) == 1
 
 
 def test_one_by_one_calls_a_function_of_the_data_alone() -> None:
@@ -133,13 +158,6 @@ def test_one_by_one_calls_noise_of_the_value_alone() -> None:
     assert report.broken
 
 
-class Rows:
-    """A data set of a class of its own, which a mechanism may change."""
-
-    def __init__(self, bit: int) -> None:
-        self.bit = bit
-
-
 def test_data_of_a_class_of_ones_own_is_copied_for_each_call() -> None:
     def spoil(rows: Rows, n: int) -> Any:
         released = flip(rows.bit, n)
@@ -147,6 +165,23 @@ def test_data_of_a_class_of_ones_own_is_copied_for_each_call() -> None:
         return released
 
     assert audit_flip(spoil, neighbours=[(Rows(0), Rows(1))]).broken
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+@pytest.mark.parametrize("make", [np.random.default_rng, np.random.RandomState, random.Random])
+def test_the_noise_of_a_generator_in_the_data_is_not_repeated(make: Any, one_by_one: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """Copies of the generator would give each call the same noise, at each data set another."""
+
+    def draw(rows: Rows, n: int) -> Any:
+        return [rows.parts[0].choice([0, 1, 2, 3]) for _ in range(n)]
+
+    def rows() -> Rows:
+        made = Rows(0)
+        made.parts = [make()]
+        return made
+
+    report = audit_flip(draw, neighbours=[(rows(), rows())], one_by_one=one_by_one)
+    assert report.epsilon_lower == 0
 
 
 def test_data_that_cannot_be_copied_are_named_in_the_method() -> None:
@@ -157,7 +192,7 @@ def test_data_that_cannot_be_copied_are_named_in_the_method() -> None:
 
     report = audit_flip(lambda rows, n: flip(rows.bit, n), neighbours=[(Locked(0), Locked(1))])
     assert report.broken
-    assert "Data of the class Locked cannot be copied" in report.method
+    assert "Data of the class Locked cannot be copied (TypeError: cannot pickle" in report.method
 
 
 def test_events_have_the_names_of_a_frames_columns() -> None:

@@ -162,8 +162,8 @@ def _audit(target: object, options: AuditOptions) -> Report:
     method = _METHOD.format(sizes=chosen.sizes, chosen=chosen, coin=coin, limits=limits, **numbers)
     if source.raised:
         method += f" Exceptions were outputs: {source.raised:,} of {source.drawn:,} were one."
-    for kind in sorted(source.not_copied):
-        method += f" Data of the class {kind} cannot be copied: each call got the same object."
+    for reason in sorted(source.not_copied):
+        method += f" Data of the class {reason}: each call got the same object."
     results |= {"method": method, "releases": source.drawn, "pairs": shown}
     if options.time is not None:
         options.progress(0.9, "timing calls")

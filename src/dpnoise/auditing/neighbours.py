@@ -7,6 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import is_dataclass
 from fractions import Fraction
 from typing import Any, Final
 
@@ -86,7 +87,7 @@ def neighbours_of(neighbours: object, size: int, sensitivity: float, data: Data)
 
 
 def _are_equal(first: Data, second: Data) -> bool:
-    """Return whether two data sets are one object, or equal lists, arrays, frames or others."""
+    """Return whether two data sets are one object, or equal in all their parts."""
     if first is second or type(first) is not type(second):
         return first is second
     try:
@@ -96,11 +97,23 @@ def _are_equal(first: Data, second: Data) -> bool:
             equal = first.dtype == second.dtype and np.array_equal(first, second)
         elif hasattr(first, "equals"):  # Frames of pandas and Polars, and Arrow's tables.
             equal = first.equals(second)
+        elif isinstance(first, dict):
+            equal = first.keys() == second.keys() and all(
+                _are_equal(part, second[key]) for key, part in first.items()
+            )
+        elif is_dataclass(first) or _is_its_attributes(first):
+            equal = _are_equal(vars(first), vars(second))
         else:
             equal = first == second
         return bool(equal)
     except Exception:  # noqa: BLE001 - code of the caller's types
         return False
+
+
+def _is_its_attributes(data: Data) -> bool:
+    """Return whether data is of a class that only collects attributes, and has no `==`."""
+    kind: Any = type(data)
+    return kind.__eq__ is object.__eq__ and kind.__bases__ == (object,) and bool(vars(data))
 
 
 def vector_pairs(size: int, sensitivity: float = 1.0) -> list[tuple[Floats, Floats]]:

@@ -9,17 +9,21 @@ encoder is closed: all parts not seen before then share one code. A row is then 
 output only, so that a bound certified on rows holds for outputs.
 """
 
+import gc
 import json
 import math
 import numbers
+import random
 import shlex
 import time
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from copy import copy, deepcopy
 from decimal import Decimal
 from functools import partial
 from itertools import chain, zip_longest
+from types import FunctionType, ModuleType
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -51,6 +55,12 @@ _LARGEST: Final = 1e300  # Larger numbers and infinities are clipped to this, to
 _NUMBERS: Final = "biuf"  # Kinds of NumPy's types.
 _SMALL_TYPES: Final = (np.bool_, np.int8, np.uint8)  # Types with rows of 16 bits a part.
 _IMMUTABLE: Final = (int, float, complex, str, bytes, range, type(None), np.generic)
+# Generators with a state, and what copies share anyway.
+_GENERATORS: Final = (
+    random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator,
+)  # fmt: skip
+_NOT_COPIED: Final = (type, FunctionType, ModuleType)
+_MOST_OBJECTS_SEARCHED: Final = 10_000  # The most objects of a data set that are searched.
 _PLAIN_TYPES: Final = {int, float, bool, np.float64, np.int64}
 # Stands for -0.0, which comparisons do not tell from 0.0. Hardly an output is this number.
 _NEGATIVE_ZERO: Final = -float(np.finfo(np.float64).tiny)
@@ -61,6 +71,7 @@ _MIXER: Final = 0x9E3779B97F4A7C15  # An odd factor that mixes the bits of a has
 # The most objects that compare equal only to themselves; an abort may be such an object.
 _MOST_OBJECTS: Final = 256
 _THREAD_ROWS: Final = 1 << 14  # Rows from which on a thread pays.
+_LONGEST_REASON: Final = 100  # Characters of an error that a copy raised.
 _LONGEST_TEXT: Final = 40  # Characters of a text in an event's words.
 # Whether an exception of the mechanism ends the audit, or is one more of its outputs.
 ERROR: Final = "error"
@@ -107,8 +118,10 @@ class OutputSource:
         self._pace = Pace(time_limit)
         # Data sets with their descriptions, by their ids: kept, so that no other has such an id.
         self._shown: dict[int, tuple[object, str]] = {}
+        # For each data set, its random generators by their ids.
+        self._generators: dict[int, dict[int, object]] = {}
         self.drawn = self.raised = 0  # Numbers of outputs, and of exceptions among them.
-        self.not_copied: set[str] = set()  # Classes of data that have no copy.
+        self.not_copied: set[str] = set()  # Which classes of data have no copy, and why.
 
     def prepare(self, pairs: Sequence[Pair]) -> None:
         """Draw some outputs for each data set of the pairs, and make the encoder of rows from them.
@@ -179,13 +192,19 @@ class OutputSource:
         return list(chain.from_iterable(self._in_time(data, m, list) for m in sizes))
 
     def _copy(self, data: object) -> object:
-        """Return a copy of data that a mechanism could change: its next call must see the same."""
+        """Return a copy of data that a mechanism could change: its next call must see the same.
+
+        Random generators in the data are not copied, because each copy would repeat their noise.
+        """
         if isinstance(data, _IMMUTABLE):
             return data
+        if id(data) not in self._generators:
+            self._generators[id(data)] = _generators_in(data)
         try:
-            return deepcopy(data)
-        except Exception:  # noqa: BLE001 - code of the caller's types
-            self.not_copied.add(type(data).__name__)
+            return deepcopy(data, dict(self._generators[id(data)]))
+        except Exception as error:  # noqa: BLE001 - code of the caller's types
+            reason = shorten(f"{type(error).__name__}: {_message_of(error)}", _LONGEST_REASON)
+            self.not_copied.add(f"{type(data).__name__} cannot be copied ({reason})")
             return data
 
     def rows(self, data: object, n: int) -> Floats:
@@ -270,6 +289,21 @@ class OutputSource:
     def chunk(self) -> int:
         """The number of outputs per call."""
         return max(1, _CHUNK // self.encoder.row_bytes)
+
+
+def _generators_in(data: object) -> dict[int, object]:
+    """Return the random generators that data refers to, by their ids."""
+    found: dict[int, object] = {}
+    seen: set[int] = set()
+    waiting = deque([data])
+    while waiting and len(seen) < _MOST_OBJECTS_SEARCHED:
+        part = waiting.popleft()
+        if isinstance(part, _GENERATORS):
+            found[id(part)] = part
+        elif gc.is_tracked(part) and id(part) not in seen and not isinstance(part, _NOT_COPIED):
+            seen.add(id(part))
+            waiting += gc.get_referents(part)
+    return found
 
 
 def _cause_of(error: BaseException) -> BaseException | None:
