@@ -99,7 +99,7 @@ def test_an_event_that_happens_at_one_data_set_only_was_observed() -> None:
 
 
 class Rows:
-    """A data set of a class of its own, which a mechanism may change."""
+    """A data set that a mechanism may change."""
 
     def __init__(self, bit: int) -> None:
         self.bit = bit

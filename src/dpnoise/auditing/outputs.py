@@ -116,7 +116,7 @@ class OutputSource:
         self._exceptions, self.views = exceptions, views
         self._first_failure: TargetError | None = None
         self._pace = Pace(time_limit)
-        # Data sets with their descriptions, by their ids: kept, so that no other has such an id.
+        # Data sets with their descriptions, by their ids. They are kept so that ids stay unique.
         self._shown: dict[int, tuple[object, str]] = {}
         # For each data set, its random generators by their ids.
         self._generators: dict[int, dict[int, object]] = {}
@@ -126,7 +126,7 @@ class OutputSource:
     def prepare(self, pairs: Sequence[Pair]) -> None:
         """Draw some outputs for each data set of the pairs, and make the encoder of rows from them.
 
-        Raise the exception for which `take_exceptions` was called if there is no other output.
+        After `take_exceptions`, raise its exception if the first outputs are all exceptions.
         """
         data_sets, first = list(chain.from_iterable(pairs)), []
         for _ in range(_FIRST_TRIES if self._first_failure else 1):

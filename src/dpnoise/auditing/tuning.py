@@ -42,7 +42,7 @@ class Tuning:
     final_calls: int = 500
     least_calls: int = 8  # Calls of a target that takes long to start, such as a program.
     calls_seconds: float = 3.0  # Seconds that a count may take to make its calls.
-    # Calls whose running time is measured to choose an event, and as many to count it in.
+    # Most timed calls that choose an event of the running time, and most that count it.
     timed_calls: int = 20_000
     least_timed_calls: int = 128
     timing_seconds: float = 10.0  # Seconds that these calls may take together.
