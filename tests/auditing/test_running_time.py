@@ -1,12 +1,14 @@
 """Tests of the running time as an output: `time="output"`."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import dpnoise
+from dpnoise import cli
 from dpnoise.auditing.report import Report
 from dpnoise.core.errors import ArgumentError
 
@@ -103,3 +105,21 @@ def test_time_is_an_option_of_mechanisms() -> None:
         dpnoise.audit(lambda x, n: [x] * n, 1.0, neighbours=[(0, 1)], time="yes")
     with pytest.raises(ArgumentError, match="time is for mechanisms of any kind"):
         dpnoise.audit("numpy.laplace", 1.0, time="output")
+
+
+def test_the_command_shows_the_time_next_to_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "timed_module.py").write_text(
+        "import numpy as np\n"
+        "def count(rows, n):\n"
+        "    sum(range(20_000 * len(rows)))\n"
+        "    return np.round(np.random.default_rng().laplace(scale=2.0, size=n), 3)\n"
+    )
+    (tmp_path / "pairs.json").write_text("[[[1, 2], [1]]]")
+    monkeypatch.chdir(tmp_path)
+    options = ["--neighbours", "pairs.json", "--budget", "4000", "--time", "output"]
+    assert cli.main(["audit", "timed_module:count", "--epsilon", "1", *options]) == 0
+    out = capsys.readouterr().out
+    assert "! The running time by itself has an epsilon of at least" in out
+    assert "--time output" in out
