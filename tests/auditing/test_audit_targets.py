@@ -372,7 +372,7 @@ def test_a_target_that_takes_other_arguments_is_told_what_it_gets(
     [
         ({"neighbors": [(0, 1)]}, "There is no option 'neighbors'. Did you mean neighbours?"),
         ({"eps": 1.0}, "There is no option 'eps'. Did you mean epsilon"),
-        ({"n": 5}, "There is no option 'n'. The nearest of 23: epsilon"),
+        ({"n": 5}, "There is no option 'n'. The nearest of 24: epsilon"),
         ({"data": [1, 2]}, "data is for mechanisms of any kind: give neighbours."),
         ({"size": 3}, "size is for mechanisms of any kind: give neighbours."),
         ({"pairs": (0, 1)}, "pairs must be a list of pairs of numbers: [(0.5, 1.5)]."),

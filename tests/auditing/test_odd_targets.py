@@ -120,7 +120,7 @@ def test_a_mechanism_of_any_kind_that_turns_odd_is_named(odd: str) -> None:
         return (add_noise if n <= 64 else becomes)(value, n)
 
     with pytest.raises(TargetError) as e:
-        dpnoise.audit(mechanism, 1.0, neighbours=[(0, 1)], budget=BUDGET)
+        dpnoise.audit(mechanism, 1.0, neighbours=[(0, 1)], budget=BUDGET, exceptions="error")
     assert message in str(e.value)
 
 

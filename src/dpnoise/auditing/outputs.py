@@ -110,7 +110,7 @@ class OutputSource:
         own_name, self._call = target.function_of(
             mechanism, by_command, MECHANISM_SIGNATURE, one_by_one=one_by_one
         )
-        self.name = name or own_name
+        self.name, self._is_program = name or own_name, bool(words)
         # An exception ends a call, so that only of one output is it known which raised it.
         self._one_by_one = one_by_one or exceptions == OUTPUT
         self._exceptions, self.views = exceptions, views
@@ -126,19 +126,22 @@ class OutputSource:
     def prepare(self, pairs: Sequence[Pair]) -> None:
         """Draw some outputs for each data set of the pairs, and make the encoder of rows from them.
 
-        After `take_exceptions`, raise its exception if the first outputs are all exceptions.
+        After `take_exceptions`, raise its exception if the first outputs are all exceptions. Raise
+        it for a program as well if none is: it needs a process for each output.
         """
         data_sets, first = list(chain.from_iterable(pairs)), []
-        for _ in range(_FIRST_TRIES if self._first_failure else 1):
+        failure = self._first_failure
+        for data in data_sets * _FIRST_TRIES if failure else data_sets[:1]:
             # The time of these calls limits the size of the next ones.
-            first += [self.outputs(data, 1) for data in data_sets]
+            first.append(self.outputs(data, 1))
             if self.raised < self.drawn:
                 break
-        else:
-            if self._first_failure is not None:
-                raise self._first_failure
+        if failure is not None and self.raised == self.drawn:
+            raise failure
         for data in data_sets:
             first += [self.outputs(data, m) for m in self._pace.call_sizes(_FIRST_OUTPUTS)]
+        if failure is not None and self._is_program and not self.raised:
+            raise failure
         shown = f"{_FIRST_OUTPUTS} outputs of {self.name}"
         self.encoder = call_in_time(lambda: Encoder(self.name, first), shown, self._pace.seconds)
 

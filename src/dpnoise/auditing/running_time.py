@@ -3,20 +3,20 @@
 A fair coin chooses the data set of each call. A busy machine slows calls, but it does not know the
 coin. It hides a dependence, but does not cause one. Both data sets are copied before each call, so
 that making the copies does not depend on the coin either. An event of the time is chosen on some
-calls and counted in others, as events of outputs are (see `counting`). The variance between blocks
-of calls widens its limits.
+calls and counted in others. Its bound uses only the coins, and so allows for any dependence between
+calls.
 """
 
+import math
 import os
 import time
 from typing import Final
 
 import numpy as np
+from scipy import stats
 
-from dpnoise.auditing import counting
 from dpnoise.auditing.attacks.base import Event, EventCount
-from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
-from dpnoise.auditing.counting import Candidate
+from dpnoise.auditing.attacks.certified_bounds import EPSILON, BoundEstimator, Claim, upper_limit
 from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.outputs import OutputSource, describe_pair
 from dpnoise.auditing.processes import Observation
@@ -28,7 +28,6 @@ from dpnoise.core.arrays import Flags, Floats
 
 NAME: Final = "running time"
 _WARM_UP: Final = 32  # Calls before the first that counts; they also show how long a call takes.
-_BLOCKS: Final = 50  # Blocks of calls whose counts are compared.
 _LEVELS: Final = np.r_[0.001, 0.005, 0.01:1:0.01, 0.995, 0.999]  # Quantiles to try as thresholds.
 _WARNING: Final = (
     "The verdict does not count times. They are of this machine and its load, which hide small "
@@ -57,7 +56,7 @@ def _choose_event(
     most = min(TUNING.timed_calls, (options.budget or TUNING.mechanism_budget) // 4)
     n = max(TUNING.least_timed_calls, min(most, int(TUNING.timing_seconds / (2 * seconds))))
     chance, caution = TUNING.chance_trials_of_many, TUNING.discount_of_best
-    estimator = BoundEstimator(options.claim, n // 2, 1 - options.confidence, chance, caution)
+    estimator = BoundEstimator(Claim(EPSILON, 1.0), n // 2, 1 - options.confidence, chance, caution)
     each = max(TUNING.least_timed_calls, n // len(pairs))
     events = [
         _best_threshold(pair, _time_calls(source, pair, each), estimator)
@@ -72,25 +71,36 @@ def _count_event(
 ) -> Observation:
     times, at_second = _time_calls(source, pair, n)
     happened = event.holds(times)
-    blocks = np.array_split(np.arange(n), max(2, min(_BLOCKS, n // TUNING.least_timed_calls)))
-    calls = [
-        [EventCount.of(happened[block][at_second[block] == side]) for block in blocks]
-        for side in (False, True)
-    ]
-    candidate = Candidate(NAME, "", event, pair, describe_pair(pair)).with_calls(calls)
-    finding = counting.certify(candidate, options, 1 - options.confidence, tossed=True)
-    epsilon, counts = finding.epsilon_lower, zip(candidate.shown, candidate.counts, strict=True)
+    counts = [EventCount.of(happened[at_second == side]) for side in (False, True)]
+    epsilon = _certified_epsilon(counts[0], counts[1], options.claim.delta, 1 - options.confidence)
     seen = " and at ".join(
         f"{shown} in {format_percent(count.hits, count.trials)} of {count.trials:,} calls"
-        for shown, count in counts
+        for shown, count in zip(describe_pair(pair), counts, strict=True)
     )
     words = "The running time was not seen to depend on the data"
     if epsilon > 0:
         words = f"The running time by itself has an epsilon of at least {bound_text(epsilon)}"
-    names = "hits0", "trials0", "hits1", "trials1", "confidence"
-    measured = {"epsilon_lower": epsilon, **{name: getattr(finding, name) for name in names}}
+    measured = {"epsilon_lower": epsilon, "confidence": options.confidence}
+    for i, count in enumerate(counts):
+        measured |= {f"hits{i}": count.hits, f"trials{i}": count.trials}
     words += f" (confidence {options.confidence:g}): {event.words} at {seen}. {_WARNING}"
     return Observation(NAME, epsilon > 0, words, measured)
+
+
+def _certified_epsilon(at0: EventCount, at1: EventCount, delta: float, error: float) -> float:
+    """Return a lower bound on epsilon, except with this probability of an error.
+
+    Whatever the machine did before a call, the event makes the second data set likely by at least
+    1 / (1 + e^epsilon), apart from a part delta of the calls at the first one.
+    """
+    hits0 = at0.hits
+    if delta:
+        error /= 2
+        hits0 = max(0, hits0 - int(stats.binom.isf(error, at0.trials, delta)))
+    if hits0 + at1.hits == 0:
+        return 0.0
+    share = upper_limit(at1.hits, hits0 + at1.hits, error)
+    return max(0.0, math.log1p(-share) - math.log(share)) if share < 1 else 0.0
 
 
 def _time_calls(source: OutputSource, pair: Pair, n: int) -> tuple[Floats, Flags]:
