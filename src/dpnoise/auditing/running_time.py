@@ -3,8 +3,8 @@
 A fair coin chooses the data set of each call. A busy machine slows calls, but it does not know the
 coin. It hides a dependence, but does not cause one. Both data sets are copied before each call, so
 that making the copies does not depend on the coin either. An event of the time is chosen on some
-calls and counted in others. Its bound uses only the coins, and so allows for any dependence between
-calls.
+calls and counted in others. Given what the machine does and which calls have the event, their coins
+are independent. The bound uses only these.
 """
 
 import math
@@ -90,7 +90,7 @@ def _count_event(
 def _certified_epsilon(at0: EventCount, at1: EventCount, delta: float, error: float) -> float:
     """Return a lower bound on epsilon, except with this probability of an error.
 
-    Whatever the machine did before a call, the event makes the second data set likely by at least
+    Of a call with the event, the coin chose the second data set with probability at least
     1 / (1 + e^epsilon), apart from a part delta of the calls at the first one.
     """
     hits0 = at0.hits
