@@ -134,8 +134,9 @@ def share(  # Most of its lines are documentation.
         return tuple(_within_rho(kind, part) for kind, part in zip(kinds, parts, strict=True))
     if GAUSSIAN in kinds and not delta:
         raise ArgumentError(
-            "Gaussian noise needs delta, such as delta=1e-6. Without a delta, use "
-            "Laplace noise or a budget in rho."
+            "Gaussian noise needs a delta, such as {delta}. Without a delta, use "
+            "Laplace noise or a budget in rho.",
+            delta=1e-6,
         )
     return _shared_epsilon(kinds, split(check_positive("epsilon", epsilon), weights), delta)
 
@@ -325,14 +326,16 @@ class Budget:
         elif self.discovers:
             raise ArgumentError(
                 "Groups that are discovered need delta > 0, the probability that one which a "
-                "single person is in appears: delta=1e-6. Or declare the groups."
+                "single person is in appears: {delta}. Or declare the groups.",
+                delta=1e-6,
             )
         if self.mechanism == LAPLACE:
             self.check_delta_is_used(LAPLACE)
         if self.chosen_mechanism != LAPLACE and self.rho is None and not self.delta:
             raise ArgumentError(
                 f'mechanism="{self.mechanism}" needs a delta greater than 0 or a budget in rho: '
-                "delta=1e-6."
+                "{delta}.",
+                delta=1e-6,
             )
 
     def check_delta_is_used(self, kind: str) -> None:

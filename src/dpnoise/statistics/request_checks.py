@@ -308,11 +308,14 @@ def _check_limits(question: Question, request: RequestFields) -> None:
     if counts_rows(question) and max_rows is None and total is None:
         raise ArgumentError(
             "max_rows is missing: how many rows of one person count in a group, such as "
-            "max_rows=3. Or bound their rows in all groups together: max_total_rows=6."
+            "{max_rows}. Or bound their rows in all groups together: {max_total_rows}.",
+            max_rows=3,
+            max_total_rows=6,
         )
     if question.by and max_groups is None and total is None:
         raise ArgumentError(
-            "max_groups is missing: in how many groups one person counts, such as max_groups=2."
+            "max_groups is missing: in how many groups one person counts, such as {max_groups}.",
+            max_groups=2,
         )
 
 
