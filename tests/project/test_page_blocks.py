@@ -50,7 +50,6 @@ NOT_RUN = {
         "docs/contributing.md",
         "python tools/mutants.py --module statist",
     ): "takes minutes, as `make mutants`",
-    ("docs/dp-sgd.md", 'pip install ".[opacus]"'): INSTALL,
     (
         "docs/dp-sgd.md",
         "plain Opacus   epsilon 3, delta 1e-05: a",
