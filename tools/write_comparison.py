@@ -70,7 +70,7 @@ def publication(report: Report) -> str:
 
 def command(report: Report) -> str:
     """Return the command that repeats an audit."""
-    delta = f" --delta {report.delta:g}" if report.delta else ""
+    delta = f" --delta {report.delta:g}".replace("e-0", "e-") if report.delta else ""
     return f"dpnoise audit {report.target} --epsilon {report.claimed:g}{delta}"
 
 

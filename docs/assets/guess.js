@@ -108,6 +108,8 @@ class Game {
 
 document.querySelectorAll("section[data-game]").forEach(section => {
   section.hidden = false;
-  section.querySelector(".guarantee").style.left = `${100 * GUARANTEE}%`;
+  section.querySelectorAll(".guarantee").forEach(mark => {
+    mark.style.left = `${100 * GUARANTEE}%`;
+  });
   new Game(section, GUESSES[section.dataset.game]);
 });

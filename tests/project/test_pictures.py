@@ -101,7 +101,7 @@ def test_each_row_of_the_table_of_audits_says_how_to_repeat_it_and_what_is_publi
         "",
     ]
     assert write_comparison.command(reports[0]) == "dpnoise audit numpy.laplace --epsilon 1"
-    assert write_comparison.command(reports[1]).endswith("pydp.gaussian --epsilon 1 --delta 1e-06")
+    assert write_comparison.command(reports[1]).endswith("pydp.gaussian --epsilon 1 --delta 1e-6")
 
 
 def test_the_picture_of_audits_has_no_background_and_names_each_verdict(tmp_path: Path) -> None:
