@@ -184,6 +184,14 @@ def test_the_game_is_played_by_keys_and_buttons(browser: Chromium, site: Path, w
     assert certain[1] == 0
 
 
+def test_every_bar_of_the_game_has_the_mark_of_the_guarantee(browser: Chromium, site: Path) -> None:
+    browser.open(site / "guess.html", DESKTOP)
+    marks = browser.evaluate("[...document.querySelectorAll('.guarantee')].map(m => m.style.left)")
+    assert len(marks) == 4
+    guarantee = 100 * math.e / (1 + math.e)
+    assert all(float(mark.removesuffix("%")) == pytest.approx(guarantee) for mark in marks)
+
+
 def test_no_file_of_the_site_asks_for_one_elsewhere(site: Path) -> None:
     """Links may lead elsewhere, but files that the browser loads may not."""
     loads = re.compile(
