@@ -45,9 +45,8 @@ OURS = "dpnoise."
 
 def table(reports: list[Report]) -> str:
     """Return the table: one row for each audit, then the machine and the missing targets."""
-    titles = ("target", "version", "certified at least", "of at most")
-    titles += ("verdict", "by", "public", "repeat it")
-    lines = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
+    titles = "target, version, certified at least, of at most, verdict, by, public, repeat it"
+    lines = [f"| {titles.replace(', ', ' | ')} |", "|" + "---|" * (titles.count(",") + 1)]
     for report in reports:
         certified = bound_text(report.certified, report.claimed)
         verdict = "**broken**" if report.broken else "not broken by these attacks"

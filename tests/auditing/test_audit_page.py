@@ -110,7 +110,7 @@ def test_the_verdict_comes_first_with_both_epsilons() -> None:
 
 def test_the_ceiling_stands_next_to_the_bound_and_among_the_limits() -> None:
     text = read(example_report.broken_report()).text
-    assert "So many releases can certify 7.4 at most." in text
+    assert "This number of releases can certify 7.4 at most." in text
     assert "no epsilon above 7.4 could have been certified" in text
     assert "used as if epsilon were 1" in text
     both = [

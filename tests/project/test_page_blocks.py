@@ -136,7 +136,7 @@ def test_every_request_of_the_pages_is_understood(block: Block, tmp_path: Path) 
     text = block.text if "epsilon =" in block.text else f"epsilon = 1.0\n{block.text}"
     path = tmp_path / "request.toml"
     path.write_text(text if "[[publish]]" in text else text + REST_OF_REQUEST)
-    assert load_request(path).request.epsilon > 0
+    assert load_request(path).request.epsilon == 1.0
 
 
 def named_files(page: Path) -> set[str]:
