@@ -56,9 +56,8 @@ def measure_audit(row: Row) -> dict[str, Any]:
     finding = report.findings[0]
     # With two events the finding may be either, so the smaller share of the error is used.
     error = (1 - 0.999) * (min(TUNING.event_error_shares) if len(report.findings) > 1 else 1)
-    certified_at_999 = tossed_epsilon(
-        finding.hits0, finding.trials0, finding.hits1, finding.trials1, error=error
-    )
+    counts = finding.hits0, finding.trials0, finding.hits1, finding.trials1
+    certified_at_999 = tossed_epsilon(*counts, error=error, dispersion=finding.dispersion)
     return {
         "mechanism": row.name,
         "claim": row.claim,

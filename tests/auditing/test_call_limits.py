@@ -16,8 +16,8 @@ from dpnoise.auditing.call_limits import (
     SUSPICION,
     CallCounts,
     dispersion_of,
+    dispersion_p_value,
     mean_limit,
-    varies_too_much,
 )
 from dpnoise.auditing.counting import Candidate
 from dpnoise.auditing.options import AuditOptions
@@ -159,19 +159,22 @@ def test_strong_effects_are_suspected() -> None:
     assert {certify(kind).limits for kind in STRONG} == {"any dependence"}
 
 
-@pytest.mark.parametrize("share", [0.5, 1e-3])
-def test_independent_releases_are_suspected_no_more_often_than_stated(share: float) -> None:
-    """Of 400 counts in 500 calls of 20 to 40 releases, with 15 or 7,500 expected hits."""
-    trials = rng.integers(20, 40, size=500)
-    suspected = sum(varies_too_much(rng.binomial(trials, share), trials) for _ in range(400))
-    check_probability(stats.binom.sf(suspected - 1, 400, SUSPICION))
+@pytest.mark.parametrize(("calls", "share"), [(500, 0.5), (500, 1e-3), (500, 0.999), (32, 0.1)])
+def test_p_values_of_independent_releases_are_hardly_too_small(calls: int, share: float) -> None:
+    """Of 1,000 counts in calls of 20 to 40 releases; 15 hits at least. Few hits give few values."""
+    trials = rng.integers(20, 40, size=calls)
+    for level in (0.1, 0.01):
+        small = sum(
+            dispersion_p_value(rng.binomial(trials, share), trials) < level for _ in range(1_000)
+        )
+        check_probability(stats.binom.sf(small - 1, 1_000, 2 * level))
 
 
-@pytest.mark.parametrize("hits", [30, 300, 30_000])
+@pytest.mark.parametrize("hits", [100, 300, 30_000])
 def test_hits_that_come_two_at_a_time_are_suspected(hits: int) -> None:
     trials = np.full(500, 1_000)
     paired = 2 * rng.multinomial(hits // 2, np.full(500, 1 / 500))
-    assert varies_too_much(paired, trials)
+    assert dispersion_p_value(paired, trials) < SUSPICION
 
 
 def test_limits_of_independent_releases_are_hardly_wider() -> None:

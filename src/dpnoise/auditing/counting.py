@@ -33,7 +33,7 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -216,30 +216,7 @@ def certify(
     candidate: Candidate, options: AuditOptions, error: float, *, tossed: bool = False
 ) -> Finding:
     """Return the finding that an event's counts certify; `tossed`: a coin divided the trials."""
-    claim, (at0, at1), k = options.claim, candidate.counts, candidate.event.releases
-    by_ratio = tossed and claim.is_ratio and k == 1
-    each = error * (1 - certified_bounds.RATIO_ERROR_SHARE if by_ratio else 1) / 2
-    # If a call makes one release, calls are independent trials.
-    calls = None if options.one_by_one else candidate.calls
-    dispersion = calls.widening(each) if calls else 1.0
-    low, high = call_limits.limits_of(at0, at1, each, dispersion)
-    certified = claim.certified_bound(low, high, k)
-    if by_ratio:  # The dispersion is no smaller at the larger error of the ratio.
-        counts = at0.hits, at0.trials, at1.hits, at1.trials
-        certified = certified_bounds.tossed_epsilon(*counts, error=error, dispersion=dispersion)
-    if_dependent, kind = certified, WIDENED if dispersion > 1 else EXACT
-    if calls:
-        limits = calls.best_any_limits(error / 2)
-        if calls.is_suspect or claim.certified_bound(*limits, k) > 0:
-            limits = calls.any_limits(error / 2, each)
-        if_dependent = claim.certified_bound(*limits, k)
-        if calls.is_suspect:
-            (low, high), certified, kind = limits, if_dependent, ANY_DEPENDENCE
-    epsilon = (
-        certified
-        if by_ratio
-        else certified_bounds.epsilon_of(low, high, delta=claim.delta, releases=k)
-    )
+    (at0, at1), bounds = candidate.counts, _certified_bounds(candidate, options, error, tossed)
     return Finding(
         attack=candidate.attack,
         access=candidate.access,
@@ -248,22 +225,56 @@ def certify(
         functions=candidate.event.functions,
         value0=candidate.shown[0],
         value1=candidate.shown[1],
-        releases=k,
+        releases=candidate.event.releases,
         hits0=at0.hits,
         trials0=at0.trials,
         hits1=at1.hits,
         trials1=at1.trials,
-        low=low,
-        high=high,
-        certified=certified,
-        epsilon_lower=epsilon,
         confidence=options.confidence,
-        broken=certified > claim.value,
+        broken=bounds["certified"] > options.claim.value,
         evidence={},
-        limits=kind,
-        dispersion=dispersion,
-        if_dependent=min(certified, if_dependent),
+        **bounds,
     )
+
+
+def _certified_bounds(
+    candidate: Candidate,
+    options: AuditOptions,
+    error: float,
+    tossed: bool,  # noqa: FBT001 - as in `certify`
+) -> dict[str, Any]:
+    """Return the limits and bounds of a finding, by name."""
+    claim, (at0, at1), k = options.claim, candidate.counts, candidate.event.releases
+    by_ratio = tossed and claim.is_ratio and k == 1
+    each = error * (1 - certified_bounds.RATIO_ERROR_SHARE if by_ratio else 1) / 2
+    # If a call makes one release, calls are independent trials.
+    calls = None if options.one_by_one else candidate.calls
+    dispersion = calls.widening(each) if calls else 1.0
+    low, high = call_limits.limits_of(at0, at1, each, dispersion)
+    certified, kind = claim.certified_bound(low, high, k), WIDENED if dispersion > 1 else EXACT
+    if by_ratio:  # The dispersion is no smaller at the larger error of the ratio.
+        counts = at0.hits, at0.trials, at1.hits, at1.trials
+        certified = certified_bounds.tossed_epsilon(*counts, error=error, dispersion=dispersion)
+    if_dependent = certified
+    if calls:
+        limits = calls.best_any_limits(error / 2)
+        if calls.is_suspect or claim.certified_bound(*limits, k) > 0:
+            limits = calls.any_limits(error / 2, each)
+        if_dependent = claim.certified_bound(*limits, k)
+        if calls.is_suspect:
+            (low, high), certified, kind = limits, if_dependent, ANY_DEPENDENCE
+    epsilon = certified
+    if not by_ratio:
+        epsilon = certified_bounds.epsilon_of(low, high, delta=claim.delta, releases=k)
+    return {
+        "low": low,
+        "high": high,
+        "certified": certified,
+        "epsilon_lower": epsilon,
+        "limits": kind,
+        "dispersion": dispersion,
+        "if_dependent": min(certified, if_dependent),
+    }
 
 
 def describe_limits(findings: Sequence[Finding], options: AuditOptions) -> str:
