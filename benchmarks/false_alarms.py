@@ -117,7 +117,7 @@ def _old(rows: pd.DataFrame) -> int:
 
 
 def _biased(errors: float) -> Callable[[int, int], Any]:
-    """Return a flip with a probability that a call shares, so many standard errors too large."""
+    """Return a flip whose releases of a call share an error of this number of standard errors."""
     p = 1 / (1 + math.exp(EPSILON))
 
     def flip_with_bias(bit: int, n: int) -> Any:

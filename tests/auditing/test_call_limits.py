@@ -30,7 +30,7 @@ Effects = Callable[[int], Any]
 
 
 def bias(errors: float) -> tuple[Effects, Effects]:
-    """Return an effect of so many standard errors of a call's mean, at either data set."""
+    """Return an effect of this number of standard errors of a call's mean, at both data sets."""
     scale = errors * math.sqrt(2 / CALL_SIZE)
     return (
         lambda calls: 1 + rng.normal(scale=scale, size=calls),

@@ -252,7 +252,7 @@ def _certified_bounds(
     dispersion = calls.widening(each) if calls else 1.0
     low, high = call_limits.limits_of(at0, at1, each, dispersion)
     certified, kind = claim.certified_bound(low, high, k), WIDENED if dispersion > 1 else EXACT
-    if by_ratio:  # The dispersion is no smaller at the larger error of the ratio.
+    if by_ratio:  # At the larger error of the ratio the dispersion would be smaller.
         counts = at0.hits, at0.trials, at1.hits, at1.trials
         certified = certified_bounds.tossed_epsilon(*counts, error=error, dispersion=dispersion)
     if_dependent = certified
