@@ -65,8 +65,8 @@ def main(arguments: list[str]) -> None:
             lines.append(row(name, epsilon, 1 / scale, reports))
             print(lines[-1], flush=True)
     note = (
-        f"\nMedians of {runs} audits by epsilon at delta {example['DELTA']:g}, and of {runs} by mu, "
-        f"with {example['CANARIES']:,} canaries, at confidence 0.95. On {describe_machine()}."
+        f"\nMedians of {runs} audits by epsilon at delta {example['DELTA']:g}, and of {runs} by "
+        f"mu, with {example['CANARIES']:,} canaries, at confidence 0.95. On {describe_machine()}."
     )
     print(f"{note}\n{time.monotonic() - started:.0f} s in total.")
     if runs >= RUNS:
