@@ -21,6 +21,7 @@ from dpnoise.auditing.learned.steps import (
     edges_of,
     edges_of_codes,
     find_cells,
+    fit_line,
     fit_logistic_curve,
     fit_rising_steps,
     fit_steps,
@@ -415,3 +416,26 @@ def test_boosted_trees_find_what_no_view_shows() -> None:
     assert report.broken
     assert "boosted trees" in report.findings[0].event
     assert report.epsilon_lower < math.log(0.7 / 0.3)
+
+
+def test_a_line_has_the_ratio_of_two_normal_laws_also_beyond_what_was_seen() -> None:
+    """Laws of variance 1 around 0 and 2 have the log ratio 2 - 2 x; within 10 % of the slope."""
+    samples = [rng.normal(bit * 2, 1.0, 20_000) for bit in (0, 1)]
+    edges = np.append(np.linspace(-20.0, 20.0, 401), np.inf)
+    ones = np.ones(20_000)
+    c0, c1 = (count_by_cell(edges, find_cells(edges, x), ones, ones)[0] for x in samples)
+    ratios = fit_line(edges, c0, c1).ratios
+    middles = (edges[:-2] + edges[1:-1]) / 2
+    assert np.abs(ratios[1:-2] - (2 - 2 * middles)).max() < 0.1 * 2 * 20 + 0.2
+    assert ratios[-1] == 0  # Of a missing number.
+
+
+def test_a_likely_event_is_discounted_for_its_unlikely_side_only() -> None:
+    """Of 20,000 releases it happened in all but 124 and in 124: half a percent of mu is unsure."""
+    hits = np.array([19_876.0]), np.array([124.0])
+    bold, cautious = (
+        BoundEstimator(Claim("mu", 1.0), 60_000, 0.001, chance=0.0, caution=caution)
+        for caution in (0.0, 2.5)
+    )
+    bounds = [float(e.expected_bounds(*hits, 20_000)[0]) for e in (bold, cautious)]
+    assert 0.97 * bounds[0] < bounds[1] < bounds[0]

@@ -13,7 +13,7 @@ import dpnoise
 from dpnoise.auditing.event_choice import choose_events
 from dpnoise.auditing.learned.rare import find_rare_leaks
 from dpnoise.auditing.learned.views import Block, no_text
-from dpnoise.auditing.learned.wide import discriminant_views, parity_views, rank_columns
+from dpnoise.auditing.learned.wide import discriminants, parity_views, rank_columns
 from dpnoise.auditing.output_budget import Sizes
 from dpnoise.auditing.predicates import pattern_of
 from dpnoise.auditing.report import Report
@@ -84,8 +84,11 @@ def test_a_discriminant_separates_two_data_sets_as_well_as_their_ratio(kind: str
     count0, count1 = np.repeat(np.eye(2), n, axis=1)
     columns = list(range(1, parts + 1))
     distances = []
-    for of_kind in discriminant_views(np.concatenate(train), count0, count1, columns, quick=False):
-        for view in of_kind:
+    rows = np.concatenate(train)
+    for discriminant in discriminants(rows, columns, quick=False):
+        for half in (slice(0, None, 2), slice(1, None, 2)):
+            discriminant.learn(rows[half], count0[half], count1[half])
+        for view in discriminant.views():
             x0, x1 = (view.take(Block(rows)) for rows in test)
             distances.append(abs(x0.mean() - x1.mean()) / math.sqrt((x0.var() + x1.var()) / 2))
     assert max(distances) > 0.8 * 2

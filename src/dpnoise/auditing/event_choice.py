@@ -63,9 +63,6 @@ def choose_events(
     learned = _learn_scores(source, best_pairs, sizes.learning // 2, estimator, options)
     options.progress(0.4, "comparing the best events")
     clock = time.perf_counter()
-    if not sizes.comparing:
-        # Without a comparison to follow, the thresholds chosen here are final: so be cautious.
-        estimator = replace(estimator, caution=TUNING.discount_of_best)
     best, counts, trials = _run_pilot(source, learned, sizes, estimator)
     seen = [hits.sum() + sum(p.hits) for hits, (p, _) in zip(counts, best, strict=True)]
     told = [i for i, hits in enumerate(seen) if 0 < hits < 2 * (trials + sizes.tuning)]
@@ -176,10 +173,36 @@ def _run_pilot(
     pairs = list({id(pair): pair for _, pair in learned}.values())
     tuned = map_in_threads(tune_pair, pairs)
     tuned.sort(key=lambda item: -item[0].expected_bound)
-    if sizes.comparing and tuned:
+    if not tuned:
+        return [], np.zeros((0, 2)), sizes.tuning
+    if sizes.comparing:
         return _compare_events(source, tuned, sizes, estimator)
-    best = tuned[:1]
-    return best, np.array([event.hits for event, _ in best]).reshape(-1, 2), sizes.tuning
+    # A bold choice is best of many, partly by chance. So the safest of its pair is counted, too.
+    safest = replace(estimator, caution=TUNING.discount_of_safest)
+    events = [event for event, pair in tuned if pair is tuned[0][1]]
+    hits = np.array([event.hits for event in events])
+    lowest = expected_bounds.reestimate(events, hits, sizes.tuning, safest)
+    leaks = _best_leaks(events, hits, sizes.tuning, estimator)
+    chosen = list(dict.fromkeys([0, int(lowest.argmax()), *leaks]))
+    return [(events[i], tuned[0][1]) for i in chosen], hits[chosen], sizes.tuning
+
+
+def _best_leaks(
+    events: Sequence[Proposal], hits: Floats, trials: int, estimator: BoundEstimator
+) -> list[int]:
+    """Return the index of the best event of rare leaks, if it may be better than all others.
+
+    `hits` are counts of the events in fresh releases. Only a few events are of rare leaks, so that
+    hardly any of their hits are due to the choice.
+    """
+    leaks = [i for i, event in enumerate(events) if event.score.is_leaks]
+    others = [i for i, event in enumerate(events) if not event.score.is_leaks]
+    if not leaks:
+        return []
+    fixed = replace(estimator, chance=TUNING.chance_trials, caution=0.0)
+    bounds = expected_bounds.reestimate(events, hits, trials, fixed)
+    best = leaks[int(bounds[leaks].argmax())]
+    return [best] if not others or bounds[best] > bounds[others].max() else []
 
 
 def _compare_events(
@@ -206,6 +229,8 @@ def _compare_events(
         for estimate in (cautious, optimistic)
     )
     order = _order_by_turns(low, np.array([event.expected_bound for event in events]), high)
+    order = [*_best_leaks(events, first_counts, sizes.tuning, estimator), *order]
+    order = list(dict.fromkeys(order))
     left = [proposed[i] for i in _drop_equal_events(order, proposed, first_counts)]
     counts, trials = np.zeros((len(left), 2)), 0
     planned = sizes.comparing * len(distinct_data_sets(left))
@@ -223,7 +248,8 @@ def _compare_events(
         safest: dict[int, int] = {}  # For each pair, the event with the largest of these bounds.
         for i in np.argsort(-lowest, kind="stable").tolist():
             safest.setdefault(id(left[i][1]), i)
-        kept = [rivals[0], *safest.values()]
+        leaks = _best_leaks(events, all_counts, trials + sizes.tuning, estimator)
+        kept = [rivals[0], *safest.values(), *leaks]
         order = _drop_equal_events([*kept, *rivals[1:]], left, counts)
         left, counts = [left[i] for i in order], counts[order]
         if set(order) <= set(kept):
@@ -238,6 +264,9 @@ def _compare_events(
         high = expected_bounds.reestimate(events, all_counts, trials + sizes.tuning, optimistic)
         if high.max() > TUNING.bold_factor * max(high[0], 0.0):
             chosen.append(of_best_pair[int(high.argmax())])
+    all_counts = counts[of_best_pair] + [event.hits for event in events]
+    leaks = _best_leaks(events, all_counts, trials + sizes.tuning, estimator)
+    chosen = list(dict.fromkeys([*chosen, *(of_best_pair[i] for i in leaks)]))
     return [left[i] for i in chosen], counts[chosen], trials
 
 

@@ -59,14 +59,19 @@ def count_final_events(
         [_of_scores(candidate, i, proposals) for i, candidate in enumerate(candidates)],
         scores.draw, sizes, source.name, tossed=tossed, seed=options.seed,
     )  # fmt: skip
-    shares = TUNING.event_error_shares if len(candidates) > 1 else (1.0,)
+    others = TUNING.event_error_shares[1 : len(candidates)]
+    shares = [1 - sum(others), *others]
+    estimator = BoundEstimator(options.claim, final, error)
+    expected = [candidate.expected_bound(estimator) for candidate in candidates]
+    if proposals and proposals[-1].score.is_leaks and expected[-1] > expected[0]:
+        shares[0], shares[-1] = shares[-1], shares[0]
     findings = []
     for i, (candidate, share) in enumerate(zip(counted, shares, strict=True)):
         finding = counting.certify(candidate, options, (error - curve_error) * share, tossed=tossed)
         findings.append(replace(finding, predicate="") if i in scores.differ else finding)
     points = scores.points(curve_error, one_by_one=options.one_by_one)
     trials = max(count.trials for candidate in counted for count in candidate.counts)
-    most = counting.ceiling(claim, trials, (error - curve_error) * shares[0], tossed=tossed)
+    most = counting.ceiling(claim, trials, (error - curve_error) * max(shares), tossed=tossed)
     limits = counting.describe_limits(findings, options)
     findings.sort(key=lambda finding: -finding.certified)
     return findings, {"limits": limits, "points": points, "ceiling": most}

@@ -31,8 +31,9 @@ class Tuning:
     # The final count. ---------------------------------------------------------------------------
     # Events of added noise in the final count. Each takes a part of the failure probability.
     noise_events_counted: int = 2
-    # Shares of the failure probability for two events of a mechanism; the second is a safeguard.
-    event_error_shares: tuple[float, float] = (0.9, 0.1)
+    # Shares of the failure probability for the events of a mechanism: the best one, a safeguard,
+    # and rare leaks. Without the last ones, the first also gets their shares.
+    event_error_shares: tuple[float, ...] = (0.8, 0.1, 0.1)
     # The share for the trade-off curve of a mechanism, before the events divide the rest.
     curve_error_share: float = 0.05
     # Trials of one event that are tested for independence. This limits the time of the tests.
@@ -152,6 +153,8 @@ class Tuning:
     discriminant_ridges: tuple[float, ...] = (1e-9, 0.1, 10.0)
     most_discriminant_features: int = 1_000  # The time grows with their square.
     discriminant_work: int = 5_000_000_000  # Most outputs times squared parts: a second.
+    # Fraction of the range of a discriminant by which thresholds are tried beyond both of its ends.
+    margin_of_range: float = 0.25
     discriminant_clip: float = 0.5  # Spreads from the median at which parts are clipped.
 
     # Rare leaks. -------------------------------------------------------------------------------

@@ -301,10 +301,13 @@ class BoundEstimator:
 
         `spread` is the standard error of the logarithm of each ratio.
         """
-        discount = np.exp(self.caution * np.where(np.isfinite(spread), spread, 0.0) / 2)
+        discount = self.caution * np.where(np.isfinite(spread), spread, 0.0)
+        # Each probability gets the part of the discount that its variance has in the ratio's.
+        odds0, odds1 = ((1 - p) / np.maximum(p, 1e-300) for p in (p0, p1))
+        part = odds0 / np.maximum(odds0 + odds1, 1e-300)
         trials = max(1, self.trials // releases)
-        seen0 = np.minimum(1.0, p0 / discount) * trials
-        seen1 = np.minimum(1.0, p1 * discount) * trials
+        seen0 = np.minimum(1.0, p0 * np.exp(-discount * part)) * trials
+        seen1 = np.minimum(1.0, p1 * np.exp(discount * (1 - part))) * trials
         low = lower_limits(seen0, trials, self.error / 2)
         high = upper_limits(seen1, trials, self.error / 2)
         bound = self.claim.bounds(low, high, releases)

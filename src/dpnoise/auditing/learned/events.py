@@ -6,6 +6,7 @@ the weights of sums over several views, and a third part the threshold of each s
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Any, Final
 
@@ -70,7 +71,8 @@ def propose_events(
     events: list[Proposal] = []
     scores = _learn_scores(all_views, fit, combine, quick=quick)
     columns = [j for j in views.varying_columns(np.concatenate(sample)) if j > 0]
-    scores = chain(scores, _discriminants(columns, fit, combine, quick=quick))
+    relearned: dict[int, Score] = {}
+    scores = chain(scores, _discriminants(columns, fit, combine, select, relearned, quick=quick))
     if tree_seed is not None and len(columns) > 1:
         most = min(TUNING.boosting_outputs, TUNING.boosting_work // len(columns))
         scores = chain(scores, _boost_trees(fit.first(most), combine.first(most), tree_seed))
@@ -80,7 +82,10 @@ def propose_events(
     for score in scores:
         rows = select.first(TUNING.summing_outputs) if len(score.views) > 1 else select
         events += expected_bounds.propose_events_of_score(score, rows.evaluate(score), estimator)
-    return expected_bounds.drop_duplicates(events)
+    return [
+        replace(event, score=relearned.get(id(event.score), event.score))
+        for event in expected_bounds.drop_duplicates(events)
+    ]
 
 
 def propose_half(rows: Floats, names: Sequence[str], text: Text = views.no_text) -> Proposal | None:
@@ -122,7 +127,12 @@ def tune_thresholds(
     Each score gives several events: the best one, and rarer and likelier ones.
     """
     rows, propose = _PairedRows(rows0, rows1), expected_bounds.propose_events_of_score
-    events = [propose(s, rows.evaluate(s), estimator, several=True) for s in scores]
+    # Rare leaks are one score, whose events are counted next to the best of all others.
+    of_leaks = replace(estimator, chance=TUNING.chance_trials)
+    events = [
+        propose(s, rows.evaluate(s), of_leaks if s.is_leaks else estimator, several=True)
+        for s in scores
+    ]
     usual = (event for event in chain.from_iterable(events) if not event.rare)
     return expected_bounds.drop_duplicates(usual)
 
@@ -253,16 +263,34 @@ def _learn_scores(
 
 
 def _discriminants(
-    columns: list[int], fit: _PairedRows, combine: _PairedRows, *, quick: bool
+    columns: list[int],
+    fit: _PairedRows,
+    combine: _PairedRows,
+    select: _PairedRows,
+    relearned: dict[int, Score],
+    *,
+    quick: bool,
 ) -> Iterator[Score]:
-    """Learn linear discriminants of the columns; their ratios are learned on other releases."""
+    """Learn linear discriminants of the columns; their ratios are learned on other releases.
+
+    Unless `quick`, each is then learned again from all releases. The new score is `relearned`, by
+    the id of the one that can be compared with others, because it saw fewer releases.
+    """
     if len(columns) < 2 or (quick and len(columns) <= TUNING.parts_summed):
         return
     most = min(TUNING.summing_outputs, TUNING.discriminant_work // len(columns) ** 2)
     fit, combine = fit.first(TUNING.view_ranking_outputs if quick else most), combine.first(most)
-    for of_kind in wide.discriminant_views(fit.rows, fit.count0, fit.count1, columns, quick=quick):
-        scores = [_score_of_ranking(view, combine) for view in of_kind]
-        yield max(scores, key=lambda score: _z_score(score.views[0], score.steps[0], combine))
+    for discriminant in wide.discriminants(fit.rows, columns, quick=quick):
+        discriminant.learn(fit.rows, fit.count0, fit.count1)
+        scores = [_score_of_ranking(view, combine) for view in discriminant.views()]
+        z_scores = [_z_score(score.views[0], score.steps[0], combine) for score in scores]
+        best = int(np.argmax(z_scores))
+        first = _linear_score(scores[best].views[0], combine)
+        if not quick:
+            for part in (combine, select.first(most)):
+                discriminant.learn(part.rows, part.count0, part.count1)
+            relearned[id(first)] = _linear_score(discriminant.views()[best], combine)
+        yield first
 
 
 def _boost_trees(fit: _PairedRows, combine: _PairedRows, seed: int) -> Iterator[Score]:
@@ -316,6 +344,16 @@ def _score_of_ranking(view: View, combine: _PairedRows) -> Score:
     (edges,) = steps.edges_of(x, combine.count0 + combine.count1, _THRESHOLD_SHARES)
     step = steps.fit_rising_steps(edges, *combine.counts(view, edges))
     return Score((view,), (step,), (1.0,))
+
+
+def _linear_score(view: View, combine: _PairedRows) -> Score:
+    """Return the score of a view that ranks outputs, with cells beyond those that were seen."""
+    x = combine.values_of(view)
+    (edges,) = steps.edges_of(x, combine.count0 + combine.count1, _THRESHOLD_SHARES)
+    margin = TUNING.margin_of_range * np.ptp(x)
+    even = np.linspace(x.min() - margin, x.max() + margin, TUNING.thresholds)
+    edges = np.unique(np.append(edges, even))
+    return Score((view,), (steps.fit_line(edges, *combine.counts(view, edges)),), (1.0,))
 
 
 def _relearn_and_rank(

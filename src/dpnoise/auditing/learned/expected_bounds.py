@@ -34,6 +34,11 @@ class Score:
     steps: tuple[Steps, ...]
     weights: tuple[float, ...]
 
+    @property
+    def is_leaks(self) -> bool:
+        """Whether it is the score of all rare leaks."""
+        return any(view.kind == LEAKS for view in self.views)
+
     def __call__(self, rows: Rows) -> Floats:
         """Return the score of each row."""
         return np.asarray(evaluate([self], rows)[0])
@@ -205,7 +210,7 @@ def best_proposals(proposals: Sequence[Proposal], n: int) -> list[Proposal]:
 
     Rare leaks are always among them: few releases do not show how often they happen.
     """
-    leaks = [proposal for proposal in proposals if proposal.score.views[0].kind == LEAKS]
+    leaks = [proposal for proposal in proposals if proposal.score.is_leaks]
     usual = [proposal for proposal in proposals if not proposal.rare]
     rare = [proposal for proposal in proposals if proposal.rare]
     return [*usual[:n], *rare[: max(1, n // 2)], *leaks]

@@ -49,26 +49,59 @@ def rank_columns(sample0: Rows, sample1: Rows) -> list[int]:
     return [int(j) for j in np.argsort(-np.array(statistics), kind="stable")]
 
 
-def discriminant_views(
-    rows: Rows, count0: Floats, count1: Floats, columns: list[int], *, quick: bool
-) -> Iterator[list[View]]:
-    """Yield linear discriminants of some columns, from rows and their counts at both data sets.
+class Discriminant:
+    """Linear discriminants of features of some columns, which learn from rows step by step.
 
-    Each list has those of one kind of features; `quick` has the first kind only. They differ in the
-    ridge: a small one shows sums without noise, and a large one needs fewer releases.
+    They differ in the ridge: a small one shows sums without noise, and a large one needs fewer
+    releases.
     """
+
+    def __init__(self, words: str, features: "_Features") -> None:
+        self._words, self._features = f"the linear discriminant of {words}", features
+        self._squares, self._means = np.zeros((features.width,) * 2), np.zeros((2, features.width))
+        self._counts = np.zeros(2)
+
+    def learn(self, rows: Rows, count0: Floats, count1: Floats) -> None:
+        """Learn from rows, given their counts at both data sets."""
+        for start in range(0, len(rows), TUNING.block_rows):
+            span = slice(start, start + TUNING.block_rows)
+            x, counts = self._features(rows[span]), np.stack([count0[span], count1[span]])
+            self._means += counts @ x
+            self._counts += counts.sum(axis=1)
+            _add_products(np.ascontiguousarray(x), counts.sum(axis=0), self._squares)
+
+    def views(self) -> list[View]:
+        """Return a view for each ridge."""
+        weights = self._weights()
+        project = self._features.projection(weights)
+        return [
+            View(self._words, DISCRIMINANT, _line_of(project, k), source=self._features.source(w))
+            for k, w in enumerate(weights.T)
+        ]
+
+    def _weights(self) -> Floats:
+        """Return the weights of the features, one column for each ridge."""
+        means = self._means / self._counts[:, None]
+        lower = self._squares
+        products = lower + np.tril(lower, -1).T - (means.T * self._counts) @ means
+        covariance = products / self._counts.sum()
+        sizes = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
+        sizes[sizes == 0] = 1.0
+        variances, vectors = np.linalg.eigh(covariance / np.outer(sizes, sizes))
+        moves = vectors.T @ ((means[0] - means[1]) / sizes)
+        ridges = np.array(TUNING.discriminant_ridges)
+        weights = vectors @ (moves[:, None] / (np.maximum(variances, 0.0)[:, None] + ridges))
+        return np.asarray(weights / sizes[:, None])
+
+
+def discriminants(rows: Rows, columns: list[int], *, quick: bool) -> Iterator[Discriminant]:
+    """Yield discriminants of several kinds of features; `quick`: of the first kind only."""
     medians, spreads = median_and_spread(rows[: TUNING.view_outputs, columns].astype(np.float64))
     centres, scales = medians, 1 / np.maximum(spreads, np.finfo(np.float64).tiny)
     for words, (limit, with_distances) in list(_KINDS.items())[: 1 if quick else None]:
-        if (1 + with_distances) * len(columns) <= TUNING.most_discriminant_features:
-            features = _Features(columns, centres, scales, limit, with_distances)
-            weights = _learn_weights(features, rows, count0, count1)
-            project = features.projection(weights)
-            shown = f"the linear discriminant of {words}"
-            yield [
-                View(shown, DISCRIMINANT, _line_of(project, k), source=features.source(w))
-                for k, w in enumerate(weights.T)
-            ]
+        features = _Features(columns, centres, scales, limit, with_distances)
+        if features.width <= TUNING.most_discriminant_features:
+            yield Discriminant(words, features)
 
 
 # Limits of the deviations of parts from their medians, in spreads, and whether their sizes count.
@@ -88,6 +121,11 @@ class _Features:
     scales: Floats
     limit: float
     with_distances: bool
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        return (1 + self.with_distances) * len(self.columns)
 
     def __call__(self, rows: Rows) -> Floats:
         """Return the features of each row; a missing part counts as the median."""
@@ -140,26 +178,6 @@ def _add_weighted(
             x = (np.float64(column[i]) - centre) * scale
             size = min(max(x, -limit), limit) if x == x else 0.0  # noqa: PLR0124 - NaN is not equal to itself
             out[k, i] = (out[k, i] + size * weights[k]) + abs(size) * of_distances[k]
-
-
-def _learn_weights(features: _Features, rows: Rows, count0: Floats, count1: Floats) -> Floats:
-    """Return the weights of the features in a discriminant, one column for each ridge."""
-    share0, share1 = count0 / count0.sum(), count1 / count1.sum()
-    squares, means = np.zeros((0, 0)), np.zeros(1)
-    for start in range(0, len(rows), TUNING.block_rows):
-        span = slice(start, start + TUNING.block_rows)
-        x, shares = features(rows[span]), np.stack([share0[span], share1[span]])
-        means = means + shares @ x
-        squares = squares if len(squares) else np.zeros((x.shape[1], x.shape[1]))
-        _add_products(np.ascontiguousarray(x), shares.sum(axis=0), squares)
-    covariance = (squares + np.tril(squares, -1).T - means.T @ means) / 2
-    sizes = np.sqrt(np.maximum(covariance.diagonal(), 0.0))
-    sizes[sizes == 0] = 1.0
-    variances, vectors = np.linalg.eigh(covariance / np.outer(sizes, sizes))
-    moves = vectors.T @ ((means[0] - means[1]) / sizes)
-    ridges = np.array(TUNING.discriminant_ridges)
-    weights = vectors @ (moves[:, None] / (np.maximum(variances, 0.0)[:, None] + ridges))
-    return np.asarray(weights / sizes[:, None])
 
 
 @compile_kernel
