@@ -15,7 +15,7 @@ from typing import Any, Final
 from dpnoise.auditing.attacks.base import no_progress
 from dpnoise.auditing.calls import time_calls
 from dpnoise.auditing.counting import FALSE_ALARM_RATE
-from dpnoise.auditing.event_choice import ChosenEvents, choose_events, grown_budget
+from dpnoise.auditing.event_choice import ChosenEvents, Stopwatch, choose_events, grown_budget
 from dpnoise.auditing.final_count import count_final_events, final_trials
 from dpnoise.auditing.neighbours import MOST_PAIRS_LIKE, neighbours_of
 from dpnoise.auditing.options import AuditOptions, Progress, Watch
@@ -182,12 +182,12 @@ def _search(
     if budget is None:
         pace = time_calls(lambda n: source.outputs(pairs[0][0], n))
         budget = pace.affordable_budget(TUNING.mechanism_budget)
-    started = time.perf_counter()
+    watch = Stopwatch(source)
     more_pairs = MOST_PAIRS_LIKE if options.by_rows else 0
     plan = plan_sizes(source, pairs, budget or TUNING.mechanism_budget, more_pairs)
     chosen = choose_events(source, pairs, plan(budget or TUNING.mechanism_budget), options)
     if budget is None:
-        budget = grown_budget(chosen, time.perf_counter() - started, options)
+        budget = grown_budget(chosen, watch.seconds(), options)
         if budget is not None:
             # Trees that found nothing take too long for more releases.
             again = replace(options, boosting=bool(options.boosting))

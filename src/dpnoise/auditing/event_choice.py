@@ -49,6 +49,25 @@ class ChosenEvents:
     scores: int  # Number of compared scores.
 
 
+class Stopwatch:
+    """Measures the time of an audit's steps, as far as a busy machine does not change it.
+
+    That is the processor time, or the time that the target takes, which may wait for others.
+    """
+
+    def __init__(self, source: OutputSource) -> None:
+        self._source, self._drawn, self._started = source, source.drawn, time.process_time()
+
+    def drawn(self) -> int:
+        """Return how many releases were drawn, at least 1."""
+        return max(1, self._source.drawn - self._drawn)
+
+    def seconds(self) -> float:
+        """Return the seconds since it was made."""
+        waited = self.drawn() * self._source.seconds_per_release()
+        return max(time.process_time() - self._started, waited)
+
+
 def choose_events(
     source: OutputSource, pairs: Sequence[Pair], sizes: Sizes, options: AuditOptions
 ) -> ChosenEvents:
@@ -62,7 +81,7 @@ def choose_events(
         tried += more
     learned = _learn_scores(source, best_pairs, sizes.learning // 2, estimator, options)
     options.progress(0.4, "comparing the best events")
-    clock = time.perf_counter()
+    watch = Stopwatch(source)
     best, counts, trials = _run_pilot(source, learned, sizes, estimator)
     seen = [hits.sum() + sum(p.hits) for hits, (p, _) in zip(counts, best, strict=True)]
     told = [i for i, hits in enumerate(seen) if 0 < hits < 2 * (trials + sizes.tuning)]
@@ -81,7 +100,7 @@ def choose_events(
         at0, at1 = (EventCount(h, trials) for h in hits)
         shown = describe_pair(pair)
         candidates.append(Candidate(LEARNED, OUTPUTS, event, pair, shown, (at0, at1)))
-    seconds_each = (time.perf_counter() - clock) / (2 * (sizes.tuning + sizes.comparing))
+    seconds_each = watch.seconds() / watch.drawn()
     proposals = [proposal for proposal, _ in best]
     return ChosenEvents(
         candidates, proposals, sizes, seconds_each, tried, len(best_pairs), len(learned)

@@ -156,6 +156,10 @@ class OutputSource:
         self._pace, self.drawn = Pace(self._pace.seconds), 0
         return True
 
+    def seconds_per_release(self) -> float:
+        """Return the seconds that the mechanism takes for a release."""
+        return self._pace.seconds_per_release()
+
     def affordable_calls(self, data: object) -> int:
         """Return how many calls the final count may make, after timing calls for one output."""
         for _ in range(TIMED_CALLS):
