@@ -23,7 +23,7 @@ class Tuning:
     # Seconds that a grown budget may take for added noise, so that an audit stays interactive.
     noise_growth_seconds: float = 10.0
     # The same for a mechanism, whose outputs take longer to make and to encode.
-    mechanism_growth_seconds: float = 30.0
+    mechanism_growth_seconds: float = 20.0
     growth_of_search: float = 3.0  # A second, larger search takes this many times the first.
     # Releases of added noise in one call: large calls are efficient, small ones save memory.
     noise_chunk: int = 1 << 18

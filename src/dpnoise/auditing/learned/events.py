@@ -7,6 +7,7 @@ the weights of sums over several views, and a third part the threshold of each s
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, pairwise
 from typing import Any, Final
 
@@ -299,6 +300,9 @@ def _boost_trees(fit: _PairedRows, combine: _PairedRows, seed: int) -> Iterator[
     The output of the trees is a view like others: its ratio is learned on other releases.
     """
     ensemble = import_extra("sklearn.ensemble", "learning")
+    # OpenMP's threads wait actively for each other: on a busy machine that is most of their time.
+    threads = import_extra("threadpoolctl", "learning").ThreadpoolController()
+    one_thread = partial(threads.limit, limits=1, user_api="openmp")
     model = ensemble.HistGradientBoostingClassifier(
         max_iter=TUNING.boosting_trees,
         max_leaf_nodes=TUNING.boosting_leaves,
@@ -309,10 +313,12 @@ def _boost_trees(fit: _PairedRows, combine: _PairedRows, seed: int) -> Iterator[
     )
     repeats = np.append(fit.count0, fit.count1)
     rows, side = np.concatenate([fit.rows, fit.rows]), np.repeat([1, 0], len(fit.rows))
-    model.fit(rows[repeats > 0], side[repeats > 0], sample_weight=repeats[repeats > 0])
+    with one_thread():
+        model.fit(rows[repeats > 0], side[repeats > 0], sample_weight=repeats[repeats > 0])
 
     def take(block: Block) -> Floats:
-        return np.asarray(model.decision_function(block.rows))
+        with one_thread():
+            return np.asarray(model.decision_function(block.rows))
 
     words, source = "the likelihood ratio that boosted trees give", _source_of_trees(model)
     yield _score_of_ranking(View(words, TREES, take, source=source), combine)
