@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 ALL_CORES := --numprocesses auto --dist worksteal
+# Without bytecode every process would rewrite the asserts of all tests again, which takes 5 seconds.
+export PYTHONDONTWRITEBYTECODE :=
 # What a file starts, such as Spark or a browser, starts once.
 BY_FILE := --numprocesses auto --dist loadfile
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet

@@ -15,12 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import dpnoise
 from dpnoise.auditing import targets
-from dpnoise.auditing.wording import (
-    bound_text,
-    format_value,
-    predicate_text,
-    used_as_if,
-)
+from dpnoise.auditing.wording import bound_text, format_value, predicate_text, used_as_if
 from dpnoise.cli import terminal
 from dpnoise.cli.output_files import check_targets, file_name, replace_when_complete
 from dpnoise.cli.terminal import Command, Option
@@ -109,9 +104,8 @@ _PASSED_ON: Final = (
 )
 
 
-def _audit(arguments: argparse.Namespace) -> int:
-    from dpnoise.auditing import report
-
+def _check_target(arguments: argparse.Namespace) -> None:
+    """Raise unless one target and a claim are given."""
     sources = [arguments.target is not None, arguments.command is not None, arguments.all]
     if sum(sources) != 1:
         raise ArgumentError(
@@ -125,6 +119,12 @@ def _audit(arguments: argparse.Namespace) -> int:
     if len((arguments.target or "").split()) > 1:
         command = shlex.quote(arguments.target)
         raise ArgumentError(f"A program is given by --command: dpnoise audit --command {command}.")
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    from dpnoise.auditing import report
+
+    _check_target(arguments)
     paths = (arguments.html, arguments.json)
     check_targets(*paths, replace=True)
     console = terminal.console(soft_wrap=True)

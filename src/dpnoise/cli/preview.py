@@ -10,7 +10,7 @@ from dpnoise.core.safe_text import escape_text
 from dpnoise.statistics.digits import format_margin
 from dpnoise.statistics.left_out import ESTIMATES
 from dpnoise.statistics.queries import Mean, Variance
-from dpnoise.statistics.requests import Discovery, Request
+from dpnoise.statistics.requests import Discovery, Question, Request
 from dpnoise.statistics.results import NO_INFORMATION, Release
 from dpnoise.statistics.selections import QuantileSelection
 from dpnoise.statistics.shared_sums import AnyQuery
@@ -69,6 +69,23 @@ def smallest_budget(request: Request, rows: int, tolerance: Tolerance) -> Reques
     return with_budget(budgets[index])
 
 
+def _describe(
+    request: Request, question: Question, query: AnyQuery, rows_in_group: int | None
+) -> list[str]:
+    """Return the column, the statistic, the groups, the cost and the margins of a query."""
+    name = "rows" if question.column is None else question.column
+    is_discovered = set(question.by) & set(request.discovered)
+    groups = 1 if is_discovered else len(request.keys(question))
+    number = "found" if is_discovered else f"{groups:,}"
+    by = f"{number} of {' and '.join(question.by)}" if question.by else "all rows"
+    by += "" if question.filter_in_words is None else f" where {question.filter_in_words}"
+    if rows_in_group is None:
+        margins = query.describe_margins(request.confidence, groups)
+    else:
+        margins = _margin_text(query, rows_in_group, request.confidence)
+    return [name, query.name, by, amount_text(query), margins]
+
+
 def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | None) -> Request:
     """Print the statistics, costs and margins of a request, without reading a row.
 
@@ -80,28 +97,14 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
     spends = "epsilon" if all(query.rho is None for _, query in request.prepare()) else "spends"
     margins_title = "margins" if rows_in_group is None else f"margins for {rows_in_group:,} rows"
     titles = ["column", "statistic", "groups", spends, margins_title]
-    rows = []
-    for question, query in request.prepare():
-        name = "rows" if question.column is None else question.column
-        is_discovered = set(question.by) & set(request.discovered)
-        groups = 1 if is_discovered else len(request.keys(question))
-        number = "found" if is_discovered else f"{groups:,}"
-        by = f"{number} of {' and '.join(question.by)}" if question.by else "all rows"
-        by += "" if question.filter_in_words is None else f" where {question.filter_in_words}"
-        if rows_in_group is None:
-            margins = query.describe_margins(request.confidence, groups)
-        else:
-            margins = _margin_text(query, rows_in_group, request.confidence)
-        rows.append([name, query.name, by, amount_text(query), margins])
+    rows = [_describe(request, *prepared, rows_in_group) for prepared in request.prepare()]
     terminal.print_table(console, terminal.format_table(titles, rows, console.width, folded=4))
     for name, text in request.derived.items():
         console.print(terminal.prose(f"\n{escape_text(name)} = {escape_text(text)}"))
     for column, keys in request.groups.items():
         if not isinstance(keys, str):
-            names = ", ".join(str(key) for key in keys)
-            console.print(
-                terminal.prose(f"\ngroups of {escape_text(column)}: {escape_text(names)}")
-            )
+            names = escape_text(", ".join(map(str, keys)))
+            console.print(terminal.prose(f"\ngroups of {escape_text(column)}: {names}"))
     for discovery in request.discoveries():
         rule = discovery.describe_rule(request.confidence)
         text = f"\ngroups of {escape_text(discovery.subject)}: {rule}"

@@ -106,11 +106,9 @@ def _publish(
     table: Table | None = None
     try:
         with ExitStack() as stack:
-            plot = stack.enter_context(
-                replace_when_complete(arguments.plot, replace=arguments.force)
-            )
-            record = stack.enter_context(
-                replace_when_complete(arguments.record, replace=arguments.force)
+            plot, record = (
+                stack.enter_context(replace_when_complete(path, replace=arguments.force))
+                for path in (arguments.plot, arguments.record)
             )
             page = stack.enter_context(
                 replace_when_complete(arguments.html, replace=arguments.force, size=max_page_bytes)

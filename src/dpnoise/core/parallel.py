@@ -93,16 +93,12 @@ def run_over_key_stream(
     if threads is None:
         threads = min(cores(), count * variates // _WORDS_WORTH_A_THREAD)
     spans = _split_into_spans(count, chunk_elements, threads)
+    readers: list[_Reader] = []
     if len(spans) > 1 and key.uses_gcm(chunk_elements * variates):
         # The stream from word 0 is twice as fast as others, so two threads share it.
-        both = _Reader(key, variates, (spans[0][0], spans[1][1]), chunk_elements)
-        readers = [
-            both,
-            both,
-            *(_Reader(key, variates, span, chunk_elements) for span in spans[2:]),
-        ]
-    else:
-        readers = [_Reader(key, variates, span, chunk_elements) for span in spans]
+        (start, _), (_, stop), *spans = spans
+        readers = [_Reader(key, variates, (start, stop), chunk_elements)] * 2
+    readers += [_Reader(key, variates, span, chunk_elements) for span in spans]
     _run_concurrently(work, readers, stopped)
 
 

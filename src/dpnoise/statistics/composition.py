@@ -117,7 +117,9 @@ class Cost:
         }
 
 
-def compose(losses: Sequence[Loss], delta: float = 0.0, *, aside: float = 0.0) -> Cost:
+def compose(  # Most of its lines are documentation.
+    losses: Sequence[Loss], delta: float = 0.0, *, aside: float = 0.0
+) -> Cost:
     """Return the total cost of several mechanisms, at most the sum of their costs.
 
     Parameters

@@ -29,7 +29,9 @@ _DIGITS_WITHOUT_MARGIN: Final = 10  # Digits of a number with an unknown margin.
 _LOSS_CONTEXT: Final = Context(prec=6, rounding=ROUND_CEILING)
 
 
-def number_of(name: str, value: object, *, zero: bool = False) -> Fraction:
+def number_of(  # Most of its lines are documentation.
+    name: str, value: object, *, zero: bool = False
+) -> Fraction:
     """Return a number exactly as it is written: 0.1 is a tenth, even as a float.
 
     Parameters

@@ -29,7 +29,9 @@ from dpnoise.statistics.results import AdditiveMechanism
 _LARGEST: Final = 2**53  # More persons than exist; smaller integers are exact as floats.
 
 
-def threshold(mechanism: AdditiveMechanism, max_groups: int, delta: float) -> int:
+def threshold(  # Most of its lines are documentation.
+    mechanism: AdditiveMechanism, max_groups: int, delta: float
+) -> int:
     """Return the smallest noisy number of persons with which a group may be shown.
 
     It is the same if neighbouring data sets replace a person: docs/budgets.md has the proof.

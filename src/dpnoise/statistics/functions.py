@@ -377,7 +377,7 @@ def histogram(
 
 
 @scrub_traceback
-def quantile(
+def quantile(  # Most of its lines are documentation.
     values: Column,
     q: float,
     *,

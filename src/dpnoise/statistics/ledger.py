@@ -299,7 +299,7 @@ class Ledger:
         except ArgumentError:
             return None
 
-    def spend(
+    def spend(  # Most of its lines are documentation.
         self,
         cost: Cost | Amount,
         request: Data | None = None,

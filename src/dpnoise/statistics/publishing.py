@@ -397,27 +397,22 @@ def publish(  # Most of its lines are documentation.
 
     noisy_sums = NoisySums(rng)
 
-    def release(question: Question, query: AnyQuery) -> list[Release]:
+    def answer_of(question: Question, query: AnyQuery) -> Any:
+        """Return the exact answer; None if no group was discovered."""
         key = request.table_key(question, query)
+        return tallies[key].answers[plans[key].asks.index(query.ask)] if key in plans else None
+
+    def release(question: Question, query: AnyQuery) -> list[Release]:
         if isinstance(query, FROM_DISCOVERY):
-            columns = request.discovered_columns(question.by)
-            order = [question.by.index(name) for name in columns]
-            keys: Any = request.keys(question, groups)
-            answer: Any = [discovered[columns][tuple(key[i] for i in order)] for key in keys]
-            answer = np.array(answer)
-        elif key not in plans:
-            return []  # No group was discovered.
+            answer = _discovered_answer(request, question, groups, discovered)
+        elif (answer := answer_of(question, query)) is None:
+            return []
         else:
-            answer = tallies[key].answers[plans[key].asks.index(query.ask)]
             answer = _exact_answer(request, question, query, answer)
         return noisy_sums.release(query, answer, request.confidence)
 
     def draw(question: HiddenCounts, query: TableCount) -> list[int]:
-        key = request.table_key(question, query)
-        answer: Any = None  # No group was discovered.
-        if key in plans:
-            answer = tallies[key].answers[plans[key].asks.index(query.ask)]
-        return query.draw(rng, answer)
+        return query.draw(rng, answer_of(question, query))
 
     published = _publish_all(request, groups, release, adjustments)
     if (largest := request.largest_margin) is not None:
@@ -441,6 +436,19 @@ def _estimate_left_out(
     hidden = request.hidden_counts(groups).items()
     noisy = {question: Noisy(query, draw(question, query)) for question, query in hidden}
     return tuple(LeftOut.of(each, noisy, request.confidence) for each in request.coverage)
+
+
+def _discovered_answer(
+    request: Request,
+    question: Question,
+    groups: Groups,
+    discovered: Mapping[tuple[str, ...], DiscoveredKeys],
+) -> Any:
+    """Return the noisy numbers of persons of a question's groups, from their discovery."""
+    columns = request.discovered_columns(question.by)
+    order = [question.by.index(name) for name in columns]
+    keys: Any = request.keys(question, groups)
+    return np.array([discovered[columns][tuple(key[i] for i in order)] for key in keys])
 
 
 def _exact_answer(request: Request, question: Question, query: AnyQuery, answer: Answer) -> Answer:

@@ -1,8 +1,9 @@
 """The questions of a request, and its declared groups. Both are public."""
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from dpnoise.core.errors import (
@@ -380,19 +381,25 @@ class Question:
                     "A histogram needs its edges: {edges}.", edges=[0, 10000, 20000]
                 )
             return Histogram(self.column, self.edges, loss, clamp=clamp, contribution=contribution)
+        options: dict[str, Any] = {"interval": intervals, "contribution": contribution}
+        if name in _BOUNDED:
+            options = {"clamp": clamp, "contribution": contribution}
+            return self._bounded_query(name, partial(_BOUNDED[name], self.column), loss, options)
+        selection = partial(QuantileSelection, self.column, places)
+        return self._bounded_query(name, selection, loss, options)
+
+    def _bounded_query(
+        self, name: str, make: Callable[..., Query], loss: Loss, options: dict[str, Any]
+    ) -> Query:
+        """Return the query for a statistic of clamped values; raise if it lacks a bound."""
         if self.lower is None or self.upper is None:
             raise ArgumentError(
                 f"A {name} needs bounds on a value, such as {{lower}} and {{upper}}.",
                 lower=0,
                 upper=100,
             )
-        bounds = (self.lower, self.upper, loss, self.grid)
         try:
-            if name in _BOUNDED:
-                return _BOUNDED[name](self.column, *bounds, contribution, clamp=clamp)
-            return QuantileSelection(
-                self.column, places, *bounds, interval=intervals, contribution=contribution
-            )
+            return make(self.lower, self.upper, loss, self.grid, **options)
         except DpnoiseError:
             raise
         except (ArithmeticError, ValueError):

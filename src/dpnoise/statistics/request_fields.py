@@ -9,13 +9,9 @@ from itertools import chain, product
 from math import prod
 from typing import Any
 
-from dpnoise.core.errors import (
-    reject,
-)
+from dpnoise.core.errors import reject
 from dpnoise.core.strict_json import Data
-from dpnoise.statistics.bounds import (
-    ADD_REMOVE,
-)
+from dpnoise.statistics.bounds import ADD_REMOVE
 from dpnoise.statistics.expressions import (
     Condition,
     ValueNode,
@@ -24,21 +20,9 @@ from dpnoise.statistics.expressions import (
     possible_values,
 )
 from dpnoise.statistics.group_discovery import group_order
-from dpnoise.statistics.marginals import (
-    ADDS_UP,
-    Hierarchy,
-    Level,
-    Marginal,
-    level_of,
-)
+from dpnoise.statistics.marginals import ADDS_UP, Hierarchy, Level, Marginal, level_of
 from dpnoise.statistics.plan import Combinations, Grouping, Key
-from dpnoise.statistics.questions import (
-    GROUPS,
-    PERSON_LIMITS,
-    PERSONS,
-    Question,
-    UndeclaredCount,
-)
+from dpnoise.statistics.questions import GROUPS, PERSON_LIMITS, PERSONS, Question, UndeclaredCount
 
 # The keys of each column, or the word "discover". After the discovery also the groups of columns
 # that are discovered together, by a tuple of their names.

@@ -9,19 +9,12 @@ from typing import Any, Final
 from dpnoise.core.errors import ArgumentError, explain_construction
 from dpnoise.core.safe_text import escape_text
 from dpnoise.release.calibration import quotient_down
-from dpnoise.statistics.bounds import (
-    ADD_REMOVE,
-    REPLACE,
-    ContributionBounds,
-    RowChange,
-)
+from dpnoise.statistics.bounds import ADD_REMOVE, REPLACE, ContributionBounds, RowChange
 from dpnoise.statistics.budget_split import BEST, LAPLACE, Budget, Item, Prices, price_items
 from dpnoise.statistics.composition import PURE, Cost, Loss
 from dpnoise.statistics.discovery_threshold import threshold
 from dpnoise.statistics.engines import checking
-from dpnoise.statistics.expressions import (
-    Condition,
-)
+from dpnoise.statistics.expressions import Condition
 from dpnoise.statistics.group_discovery import (
     FROM_DISCOVERY,
     DiscoveredCount,
@@ -30,9 +23,7 @@ from dpnoise.statistics.group_discovery import (
     PartitionSelection,
 )
 from dpnoise.statistics.left_out import ESTIMATES, Coverage, HiddenCounts, TableCount, coverage_of
-from dpnoise.statistics.marginals import (
-    Adjustment,
-)
+from dpnoise.statistics.marginals import Adjustment
 from dpnoise.statistics.plan import (
     Ask,
     Cells,
@@ -45,14 +36,7 @@ from dpnoise.statistics.plan import (
     Unit,
 )
 from dpnoise.statistics.queries import Count, Mean, Query, Sum, Variance
-from dpnoise.statistics.questions import (
-    GROUPS,
-    MOST_GROUPS,
-    PERSONS,
-    SELECTED,
-    PlanKey,
-    Question,
-)
+from dpnoise.statistics.questions import GROUPS, MOST_GROUPS, PERSONS, SELECTED, PlanKey, Question
 from dpnoise.statistics.request_checks import check_fields
 from dpnoise.statistics.request_fields import Groups, RequestFields
 from dpnoise.statistics.results import WholeNoise

@@ -338,7 +338,7 @@ class Attack(ABC):
         return event
 
     @final
-    def __call__(
+    def __call__(  # Most of its lines are documentation and names.
         self,
         target: Target,
         value0: float = 0.0,

@@ -47,7 +47,7 @@ class ReleaseBounds:
 _FORMS: Final = {name: form for name, form in exact.ADDITIVE.items() if form.width == 1}
 
 
-def release_bounds(
+def release_bounds(  # A third of its lines is the proof.
     form: str,
     bits: int,
     epsilon: float = 1.0,

@@ -9,6 +9,7 @@ type may depend on one row. A number is its decimal digits, a boolean "true" or 
 2024-02-29, a time 2024-02-29 10:30:00, and a time at midnight its date.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -67,13 +68,13 @@ def count_persons_by_group(
         counted = _counts(part, unit, names).project([*labels, "persons", *names.flags])
         return as_narwhals(counted.relation).lazy().collect().to_dict(as_series=False)
 
-    totals: dict[tuple[str, ...], int] = {}
+    totals = Counter[tuple[str, ...]]()
     results = [count(rows)] if unit is None else persons.answer_in_parts(rows, names, file, count)
     for result in results:
         persons.check_id_flags(query.flags, result)
         groups = zip(*(result[key] for key in key_types), strict=True)
         for group, number in zip(groups, result["persons"], strict=True):
-            totals[group] = totals.get(group, 0) + int(number)
+            totals[group] += int(number)
     for index, column in enumerate(columns):
         ambiguous = None if column in text else data.ambiguous_text
         different = dict.fromkeys(group[index] for group in totals)

@@ -13,12 +13,7 @@ from typing import Final, TypeVar
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.statistics.engines import csv_files, description, discovery, frames, sources
 from dpnoise.statistics.engines.checking import check_persons
-from dpnoise.statistics.engines.description import (
-    DATABASES,
-    STANDARD_INPUT,
-    Files,
-    describe_paths,
-)
+from dpnoise.statistics.engines.description import DATABASES, STANDARD_INPUT, Files, describe_paths
 from dpnoise.statistics.engines.discovery import PersonCounts
 from dpnoise.statistics.engines.postgres import PostgresTable
 from dpnoise.statistics.engines.runners import FileColumns

@@ -124,14 +124,9 @@ def _as_number(column: str, kind: str, decimal: str) -> str:
     return _parse_number(column, decimal) if kind == "VARCHAR" else column
 
 
-def _as_group(text: str, kind: str, decimal: str, *, is_parsed: bool) -> str:
-    """Return the SQL that is compared with declared keys; `kind` is DuckDB's type."""
-    if is_parsed:
-        return f"CASE WHEN NOT {_is_unusual_number(text)} THEN {_parse_number(text, decimal)} END"
-    if kind == "VARCHAR":  # A table of DuckDB may have a collation.
-        return f"{text} COLLATE POSIX"
-    # Bytes that are not UTF-8 are in no declared group.
-    return f"TRY(decode({text}))" if kind == "BLOB" else text
+def _parse_group(text: str, decimal: str) -> str:
+    """Return the SQL of a group that is a number; null if people do not write it so."""
+    return f"CASE WHEN NOT {_is_unusual_number(text)} THEN {_parse_number(text, decimal)} END"
 
 
 def _check_spelling(text: str, declared: Sequence[Key]) -> str:
@@ -239,7 +234,6 @@ class RowSource:
         columns_read = list(dict.fromkeys([*numeric, *dates, *groups, *ids, *others]))
         self._check_columns(columns_read)
         self.declare_ids(ids, others)
-        decimal = self.files.decimal
         row, *free = _free_names([*(self.names or []), *columns_read], 1 + len(columns_read))
         paths, number = self.paths, ""
         if numbered is not None:
@@ -249,20 +243,16 @@ class RowSource:
         kinds = dict(zip(raw.columns, map(str, raw.types), strict=True))
         texts = (name for name in [*numeric, *dates] if kinds[name] == "VARCHAR")
         parse_errors = dict(zip(texts, free, strict=False))
-        numbers = {
-            name
-            for name, declared in groups.items()
-            if self.holds_decimals(name) and all(is_real(key) for key in declared)
-        }
-        parsed = {name for name in groups if name in parse_errors or name in numbers}
+        parsed = set(parse_errors).intersection(groups)
         parts = {name: quote_name(name) for name in raw.columns}
         for name, declared in groups.items():
-            is_parsed = name in numbers
-            parts[name] = _as_group(quote_name(name), kinds[name], decimal, is_parsed=is_parsed)
-            if self.has_types and kinds[name] in {"VARCHAR", "BLOB"} and not is_parsed:
-                parts[name] = _check_spelling(parts[name], declared)
+            if self.holds_decimals(name) and all(is_real(key) for key in declared):
+                parsed.add(name)
+                parts[name] = _parse_group(quote_name(name), self.files.decimal)
+            else:
+                parts[name] = self._group(name, kinds[name], declared)
         for name in numeric:
-            parts[name] = _as_number(quote_name(name), kinds[name], decimal)
+            parts[name] = _as_number(quote_name(name), kinds[name], self.files.decimal)
         for name, flag in parse_errors.items():
             column = quote_name(name)
             if name in dates:
@@ -276,6 +266,16 @@ class RowSource:
         if self.in_memory:
             relation = self.connection.from_arrow(relation.to_arrow_table())
         return FileColumns(relation, parse_errors, parsed, row, self.row_count)
+
+    def _group(self, name: str, kind: str, declared: Sequence[Key]) -> str:
+        """Return the SQL of a column that is compared with declared keys; `kind` is its type."""
+        group = quote_name(name)
+        if kind == "VARCHAR":  # A table of DuckDB may have a collation.
+            group = f"{group} COLLATE POSIX"
+        elif kind == "BLOB":  # Bytes that are not UTF-8 are in no declared group.
+            group = f"TRY(decode({group}))"
+        is_text = kind in {"VARCHAR", "BLOB"}
+        return _check_spelling(group, declared) if self.has_types and is_text else group
 
     def holds_decimals(self, name: str) -> bool:
         """Return whether a column of text holds numbers that a database declares as decimals."""
