@@ -10,7 +10,7 @@ In each row, keys that no plan declares are null. A plan may ask for them as one
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cache, reduce
 from importlib import import_module
 from math import inf, prod
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -111,8 +111,10 @@ def _answer_plans(
     for index, plan in enumerate(plans):
         together.setdefault(plan.where if plan.unit is None else index, []).append(index)
     tallies: dict[int, Tally] = {}
+    connect = cache(runners.open_duckdb)  # Opening DuckDB takes as long as a small query.
     for indices in together.values():
-        answered = _answer(narwhals_frame, [plans[index] for index in indices], file)
+        chosen = [plans[index] for index in indices]
+        answered = _answer(Query.of(narwhals_frame, chosen, file, connect), chosen)
         tallies |= zip(indices, answered, strict=True)
     return [tallies[index] for index in range(len(plans))]
 
@@ -149,9 +151,8 @@ def _count_values(tally: Tally) -> Tally:
     return Tally(tuple(sizes(each) if has_sets else each for each, has_sets in answers))
 
 
-def _answer(narwhals_frame: Frame, plans: Sequence[Plan], file: FileColumns | None) -> list[Tally]:
+def _answer(query: "Query", plans: Sequence[Plan]) -> list[Tally]:
     """Answer plans of one filter in one query. A plan with a privacy unit must be the only one."""
-    query = Query.of(narwhals_frame, plans, file)
     frame = _rows_in_groups(query, masked=len(plans) > 1)
     if plans[0].unit is not None:
         return [_answer_persons(frame, plans[0], plans[0].unit, query)]
@@ -171,7 +172,7 @@ def _rows_in_groups(query: "Query", *, masked: bool = False) -> Frame:
 
     If masked, all rows are returned, and keys outside the declared groups are null.
     """
-    frame = query.data.runner.load(query.data.frame)
+    frame = query.data.runner.load(query.data.frame, query.connect)
     runner = runners.runner_of(frame)
     if query.where is not None:
         frame = frame.filter(query.where)
@@ -237,7 +238,7 @@ def _answer_persons(frame: Frame, plan: Plan, unit: Unit, query: "Query") -> Tal
         (part,) = _answer_rows(as_narwhals(counted.relation), [plan], query)
         return part
 
-    rows = persons.rows_of(frame)
+    rows = persons.rows_of(frame, query.connect)
     return reduce(_add_tallies, persons.answer_in_parts(rows, names, query.data.file, answer))
 
 
@@ -286,16 +287,24 @@ class Query:
     asks: dict[Ask, arithmetic.AskColumns] = field(default_factory=dict)
     ids: list[str] = field(default_factory=list)
     flags: list[persons.IdFlag] = field(default_factory=list)
+    connect: runners.Connect = runners.open_duckdb  # Opens DuckDB for rows that are elsewhere.
 
     @classmethod
-    def of(cls, frame: Frame, plans: Sequence[Plan], file: FileColumns | None) -> Self:
+    def of(
+        cls,
+        frame: Frame,
+        plans: Sequence[Plan],
+        file: FileColumns | None,
+        connect: runners.Connect = runners.open_duckdb,
+    ) -> Self:
         """Return the query of plans with one filter."""
         names = (name for plan in plans for name in plan.columns)
         compares_text = any(plan.expressions for plan in plans)
         data = prepare_data(frame, names, file, compares_text=compares_text)
         for plan in plans:
             data = row_expressions.derive_columns(data, plan)
-        query = cls(data, row_expressions.filter_of(data, plans[0].where))
+        where = row_expressions.filter_of(data, plans[0].where)
+        query = cls(data, where, connect=connect)
         for plan in plans:
             query.add(plan)
         return query

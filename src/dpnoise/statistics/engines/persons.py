@@ -34,10 +34,10 @@ from typing import Any, Final, Self, TypeVar
 import narwhals as nw
 from narwhals.dtypes import DType
 
-from dpnoise.core.errors import ArgumentError, import_extra
+from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import arithmetic, keys
 from dpnoise.statistics.engines.arithmetic import FLOATS, WIDEST, Frame
-from dpnoise.statistics.engines.runners import Data, FileColumns
+from dpnoise.statistics.engines.runners import Connect, Data, FileColumns, open_duckdb
 from dpnoise.statistics.plan import PersonValue, Sums, Unit
 
 LOST: Final = "lost"  # The column that flags rows without an id.
@@ -301,16 +301,15 @@ class _InSpark(InDuckDB):
         return type(self)(mine.join(theirs, expression, "left_semi"))
 
 
-def rows_of(frame: Frame) -> InDuckDB:
-    """Return the rows of a frame in an engine that can bound them."""
+def rows_of(frame: Frame, connect: Connect = open_duckdb) -> InDuckDB:
+    """Return the rows of a frame in an engine that can bound them, which `connect` opens."""
     engine = frame.implementation
     if engine.is_pyspark():
         return _InSpark(frame.to_native())
     if engine.is_duckdb():
         return InDuckDB(frame.to_native())
     # A frame of Polars: `runners` has moved the other frames in memory to DuckDB.
-    connection = import_extra("duckdb", "engines").connect()
-    return InDuckDB(connection.from_arrow(frame.lazy().collect(engine="streaming").to_arrow()))
+    return InDuckDB(connect().from_arrow(frame.lazy().collect(engine="streaming").to_arrow()))
 
 
 @dataclass(frozen=True)

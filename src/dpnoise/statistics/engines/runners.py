@@ -5,7 +5,7 @@ checks only the columns that a plan reads, and refuses those that it cannot conv
 """
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +22,7 @@ from dpnoise.statistics.engines.arithmetic import ROWS, DataFrame, Frame
 from dpnoise.statistics.plan import Key
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyRelation
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
     from pandas import Series
     from pyspark.sql import Column
     from pyspark.sql import DataFrame as SparkFrame
@@ -62,10 +62,17 @@ class PlanColumns:
 
 ArrowObject = Any  # An object of pyarrow, which publishes no types.
 NativeRows = Any  # A relation of DuckDB or a frame of Spark.
+Connect = Callable[[], "DuckDBPyConnection"]  # Opens DuckDB.
 Columns = dict[str, Array]  # The columns of a result. Keys and large sums are Python objects.
 Values = Sequence[tuple[Key, ...]]  # The keys of groups, one for each column.
 # None has the sums of a plan, each code the counts of its cells.
 Tables = dict[str | None, Columns]
+
+
+def open_duckdb() -> "DuckDBPyConnection":
+    """Return a new connection of DuckDB, for rows in memory."""
+    connection: DuckDBPyConnection = import_extra("duckdb", "engines").connect()
+    return connection
 
 
 class Runner:
@@ -75,8 +82,8 @@ class Runner:
         """Return a frame with columns of plain types, and the name of each column in it."""
         return frame, {name: name for name in names}
 
-    def load(self, frame: Frame) -> Frame:
-        """Move a prepared frame to the engine that computes."""
+    def load(self, frame: Frame, connect: Connect = open_duckdb) -> Frame:  # noqa: ARG002 - for others
+        """Move a prepared frame to the engine that computes, which `connect` opens."""
         return frame
 
     def without_collation(self, frame: Frame) -> Frame:
@@ -339,9 +346,8 @@ class _InMemory(Runner):
         table = frame.to_arrow()
         return {name: table[name] for name in names}
 
-    def load(self, frame: Frame) -> Frame:
-        connection = import_extra("duckdb", "engines").connect()
-        return as_narwhals(connection.from_arrow(frame.to_native()))
+    def load(self, frame: Frame, connect: Connect = open_duckdb) -> Frame:
+        return as_narwhals(connect().from_arrow(frame.to_native()))
 
 
 class _Pandas(_InMemory):
