@@ -113,7 +113,7 @@ def line(cells_before: Sequence[str], errors: dict[str, Error], titles: Sequence
         return f"| {' | '.join([*cells_before, *cells])} | |"
     ratio = ours.mean / best.mean
     deviation = ratio * math.hypot(*(e.deviation / e.mean for e in (ours, best) if e.mean))
-    is_higher = ratio > _LARGEST_RATIO + _DOUBTFUL * deviation
+    is_higher = round(ratio - _DOUBTFUL * deviation, 2) > _LARGEST_RATIO  # As far as is printed.
     verdict = f" **above {_LARGEST_RATIO}**" if is_higher else ""
     return f"| {' | '.join([*cells_before, *cells])} | {ratio:.2f} ± {deviation:.2f}{verdict} |"
 
@@ -388,10 +388,12 @@ def table_of_stays() -> Iterator[str]:
         numbers = []
         for contender in STAY_CONTENDERS:
             tables = ask(contender, stays=question._asdict(), rounds=STAY_ROUNDS)
-            numbers.append(Error.of([len(released_table) for released_table in tables]).mean)
-        ratio = numbers[0] / max(numbers[1:])
-        cells = [f"{number:.0f}" for number in numbers]
-        yield f"| {' | '.join([str(max_groups), *cells, f'{ratio:.2f}'])} |"
+            numbers.append(Error.of([len(released_table) for released_table in tables]))
+        ours, best = numbers[0], max(numbers[1:])
+        ratio = ours.mean / best.mean
+        deviation = ratio * math.hypot(ours.deviation / ours.mean, best.deviation / best.mean)
+        cells = [f"{number.mean:.0f}" for number in numbers]
+        yield f"| {' | '.join([str(max_groups), *cells, f'{ratio:.2f} ± {deviation:.2f}'])} |"
 
 
 def main() -> None:

@@ -139,14 +139,14 @@ def discover(question: Stays, rounds: int) -> Iterator[dict[str, float]]:
     Each patient counts in random diagnoses of theirs, as with dpnoise.
     """
     pairs = sorted({*zip(question.patients, question.diagnoses, strict=True)})
-    order = np.random.default_rng().permutation(len(pairs))
-    number_of: Counter[int] = Counter()
-    counts: Counter[str] = Counter()
-    for patient, diagnosis in (pairs[i] for i in order.tolist()):
-        if number_of[patient] < question.max_groups:
-            number_of[patient] += 1
-            counts[diagnosis] += 1
     thresholds = [_with_threshold(question, kind) for kind in ("laplace", "gaussian")]
     _, mechanism = min(thresholds, key=lambda pair: pair[0])
+    rng = np.random.default_rng()
     for _ in range(rounds):
+        number_of: Counter[int] = Counter()
+        counts: Counter[str] = Counter()
+        for patient, diagnosis in (pairs[i] for i in rng.permutation(len(pairs)).tolist()):
+            if number_of[patient] < question.max_groups:
+                number_of[patient] += 1
+                counts[diagnosis] += 1
         yield mechanism(dict(counts))

@@ -109,5 +109,6 @@ def discover(question: Stays, rounds: int) -> Iterator[dict[str, float]]:
         max_groups=question.max_groups,
         max_rows=1,
     )
-    for _ in range(rounds):
-        yield {row["diagnosis"]: row["value"] for row in publish(frame, request).rows()}
+    for number in range(rounds):
+        renamed = frame.with_columns(pl.col("patient") + number * len(question.patients))
+        yield {row["diagnosis"]: row["value"] for row in publish(renamed, request).rows()}

@@ -222,6 +222,12 @@ def test_an_error_above_the_goal_by_more_than_chance_is_marked(
     assert ("above 1.0" in text) == marked
 
 
+def test_a_difference_that_is_not_printed_is_not_marked() -> None:
+    by_library = {"dpnoise": errors.Error(1.0001, 1e-6), "OpenDP": errors.Error(1.0, 1e-6)}
+    text = errors.line(["towns", "count"], by_library, list(by_library))
+    assert text.endswith("| 1.00 ± 0.00 |")
+
+
 def test_the_luckiest_of_equal_libraries_is_not_taken_for_the_best() -> None:
     precise, lucky = errors.Error(1.0, 0.01), errors.Error(0.95, 0.05)
     by_library = {"dpnoise": precise, "OpenDP": precise, "OpenDP, Polars": lucky}
