@@ -160,7 +160,7 @@ class Kind:
 
 _BITS: Final = {"neighbours": [(0, 1)]}
 _ADDED: Final[dict[str, Any]] = {"pairs": "whole", "attacks": ["threshold", "bits"]}
-_PERSONS: Final = pd.DataFrame({"age": [34, 71, 65], "town": ["Cork", "Dublin", "Cork"]})
+_PERSONS: Final = pd.DataFrame({"age": [34, 71]})
 _MU: Final = {"neighbours": [(0, 1)], "epsilon": None, "mu": 1.0}
 KINDS: Final[dict[str, Kind]] = {
     "added noise": Kind(_number, _ADDED),
