@@ -28,7 +28,7 @@ RUNS: Final = 10
 HEAD: Final = "| engine | epsilon claimed | epsilon | broken | mu claimed | mu | broken | seconds |"
 
 
-def audit_once(example: dict[str, Any], engine: Any, claim: dict[str, float], scale: float) -> Any:
+def audit_once(example: dict[str, Any], engine: Any, claim: dict[str, Any], scale: float) -> Any:
     """Return the report of one audit of an engine whose noise has this scale in all steps."""
     train = example["make_training"](engine, noise_multiplier=math.sqrt(example["STEPS"]) * scale)
     canaries = range(example["CANARIES"])
@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> None:
     for name, engine in example["ENGINES"].items():
         for epsilon in CLAIMED:
             scale = example["noise_scale"](epsilon)
-            claims: list[dict[str, float]] = [{"epsilon": epsilon}, {"mu": 1 / scale}]
+            claims: list[dict[str, Any]] = [{"epsilon": epsilon}, {"mu": 1 / scale}]
             reports = [
                 [audit_once(example, engine, claim, scale) for _ in range(runs)] for claim in claims
             ]

@@ -81,7 +81,9 @@ def test_a_limit_of_a_mean_holds_for_calls_that_are_all_or_nothing(
     calls: int, error: float
 ) -> None:
     """In such a call all releases are alike. The probability of each number of calls is exact."""
-    limits = np.array([mean_limit(1.0 * (np.arange(calls) < k), error) for k in range(calls + 1)])
+    limits = np.array(
+        [mean_limit((np.arange(calls) < k).astype(np.float64), error) for k in range(calls + 1)]
+    )
     assert (np.diff(limits) >= 0).all()
     means = np.unique([*special.expit(np.linspace(-9, 9, 181)), *(limits * (1 - 1e-12)), 1e-6])
     for mean in means[means > 0]:
@@ -92,9 +94,9 @@ def test_a_limit_of_a_mean_holds_for_calls_that_are_all_or_nothing(
 def test_it_is_the_limit_of_the_average_if_calls_differ() -> None:
     """Of 12 calls that are all or nothing, each with its own probability: all 4,096 results."""
     error, sets = 0.05, (np.arange(1 << 12)[:, None] >> np.arange(12)) & 1
-    limits = np.array([mean_limit(1.0 * (np.arange(12) < k), error) for k in range(13)])[
-        sets.sum(axis=1)
-    ]
+    limits = np.array(
+        [mean_limit((np.arange(12) < k).astype(np.float64), error) for k in range(13)]
+    )[sets.sum(axis=1)]
     for _ in range(200):
         rates = rng.beta(0.3, 0.3, size=12)
         chances = np.where(sets, rates, 1 - rates).prod(axis=1)
