@@ -102,7 +102,12 @@ def release_launch(
 ) -> Callable[[], object]:
     """Return one launch of the release kernel."""
     largest = float(torch.finfo(values.dtype).max)
-    numbers = {"ratio": 1 / GRID, "grid": GRID, "inverse_grid": 1 / GRID, "whole": 2.0**53 * GRID}
+    numbers = {
+        "ratio": 1 / GRID,
+        "grid": GRID,
+        "inverse_grid": 1 / GRID,
+        "rounding_limit": 2.0**53 * GRID,
+    }
     words = parameters(stream, values.numel() // 8, **numbers, least=-largest, most=largest)
     counter = torch.zeros(1, dtype=torch.int64, device="cuda")
     open_indices = torch.zeros(4096, dtype=torch.int64, device="cuda")
@@ -249,7 +254,8 @@ def training(bench: Bench) -> None:
 
 def searches(bench: Bench) -> None:
     """Measure checks a second at p = 53, and search to the end at p = 24 and 32."""
-    gaussian = importlib.import_module("dpnoise.auditing.attacks.searches").gaussian
+    searches = importlib.import_module("dpnoise.auditing.attacks.searches")
+    gaussian = searches.gaussian_of_uniforms
     search = importlib.import_module("reproduction.device_search")
     checks = 2**36
     release = gaussian(0.3, 0.1)
