@@ -196,14 +196,10 @@ def _run_pilot(
         return [], np.zeros((0, 2)), sizes.tuning
     if sizes.comparing:
         return _compare_events(source, tuned, sizes, estimator)
-    # A bold choice is best of many, partly by chance. So the safest of its pair is counted, too.
-    safest = replace(estimator, caution=TUNING.discount_of_safest)
-    events = [event for event, pair in tuned if pair is tuned[0][1]]
-    hits = np.array([event.hits for event in events])
-    lowest = expected_bounds.reestimate(events, hits, sizes.tuning, safest)
-    leaks = _best_leaks(events, hits, sizes.tuning, estimator)
-    chosen = list(dict.fromkeys([0, int(lowest.argmax()), *leaks]))
-    return [(events[i], tuned[0][1]) for i in chosen], hits[chosen], sizes.tuning
+    # The events are chosen on the counts that their thresholds were chosen on.
+    hits = np.array([event.hits for event, _ in tuned])
+    best, counts = _choose_counted(tuned, hits, sizes.tuning, 0, estimator)
+    return best, counts, sizes.tuning
 
 
 def _best_leaks(
@@ -248,8 +244,8 @@ def _compare_events(
         for estimate in (cautious, optimistic)
     )
     order = _order_by_turns(low, np.array([event.expected_bound for event in events]), high)
-    order = [*_best_leaks(events, first_counts, sizes.tuning, estimator), *order]
-    order = list(dict.fromkeys(order))
+    leaks = _best_leaks(events, first_counts, sizes.tuning, estimator)
+    order = list(dict.fromkeys([*leaks, *order]))
     left = [proposed[i] for i in _drop_equal_events(order, proposed, first_counts)]
     counts, trials = np.zeros((len(left), 2)), 0
     planned = sizes.comparing * len(distinct_data_sets(left))
@@ -273,20 +269,35 @@ def _compare_events(
         left, counts = [left[i] for i in order], counts[order]
         if set(order) <= set(kept):
             break
-    of_best_pair = [i for i, (_, pair) in enumerate(left) if pair is left[0][1]]
-    events = [left[i][0] for i in of_best_pair]
-    lowest = expected_bounds.reestimate(events, counts[of_best_pair], trials, most_cautious)
-    chosen = list(dict.fromkeys([0, of_best_pair[int(lowest.argmax())]]))
-    if len(chosen) == 1:
-        # The best event is certain. A much bolder one may be counted in addition.
-        all_counts = counts[of_best_pair] + [event.hits for event in events]
-        high = expected_bounds.reestimate(events, all_counts, trials + sizes.tuning, optimistic)
-        if high.max() > TUNING.bold_factor * max(high[0], 0.0):
-            chosen.append(of_best_pair[int(high.argmax())])
-    all_counts = counts[of_best_pair] + [event.hits for event in events]
-    leaks = _best_leaks(events, all_counts, trials + sizes.tuning, estimator)
-    chosen = list(dict.fromkeys([*chosen, *(of_best_pair[i] for i in leaks)]))
-    return [left[i] for i in chosen], counts[chosen], trials
+    return *_choose_counted(left, counts, trials, sizes.tuning, estimator), trials
+
+
+def _choose_counted(
+    compared: list[tuple[Proposal, Pair]],
+    counts: Floats,
+    trials: int,
+    tuning: int,
+    estimator: BoundEstimator,
+) -> tuple[list[tuple[Proposal, Pair]], Floats]:
+    """Return the events of the first one's pair that are counted, with their counts.
+
+    These are the first event; the safest one, or a much bolder one if the first is the safest; and
+    rare leaks. Bold and rare ones are also judged on the `tuning` releases, of which `counts` does
+    not have the hits; 0 if it does.
+    """
+    of_pair = [i for i, (_, pair) in enumerate(compared) if pair is compared[0][1]]
+    events = [compared[i][0] for i in of_pair]
+    most_cautious = replace(estimator, caution=TUNING.discount_of_safest)
+    lowest = expected_bounds.reestimate(events, counts[of_pair], trials, most_cautious)
+    chosen = [0, int(lowest.argmax())]
+    all_counts = counts[of_pair] + np.array([event.hits for event in events]) * (tuning > 0)
+    if not chosen[1]:
+        optimistic = replace(estimator, caution=-1.0)
+        high = expected_bounds.reestimate(events, all_counts, trials + tuning, optimistic)
+        chosen += [int(high.argmax())] * bool(high.max() > TUNING.bold_factor * max(high[0], 0.0))
+    chosen += _best_leaks(events, all_counts, trials + tuning, estimator)
+    kept = [of_pair[i] for i in dict.fromkeys(chosen)]
+    return [compared[i] for i in kept], counts[kept]
 
 
 def _order_by_turns(*estimates: Floats) -> list[int]:
