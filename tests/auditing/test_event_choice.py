@@ -145,6 +145,20 @@ def test_a_rare_event_that_the_first_fresh_releases_miss_is_not_given_up(
     assert counts[0, 0] == pytest.approx(1e-3 * (trials - rounds[0]))
 
 
+def test_an_event_that_does_better_in_fresh_releases_than_where_it_was_chosen_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All releases together then promise less than the fresh ones alone."""
+    sizes = Sizes(0, 0, 150_000, 125_000, 75_000, 700_000)
+    event = proposal((0.2 * sizes.tuning, 0.2 * sizes.tuning))
+    fresh = lambda _, proposed, n: n * np.array([[0.5, 0.18]] * len(proposed))  # noqa: E731
+    monkeypatch.setattr(event_choice, "tally_events", fresh)
+    estimator = BoundEstimator(Claim("epsilon", 1.0), sizes.final, 0.001, chance=3.0)
+    source: Any = SimpleNamespace()
+    best, *_ = event_choice._compare_events(source, [(event, PAIR)], sizes, estimator)
+    assert best == [(event, PAIR)]
+
+
 def test_rare_leaks_are_counted_next_to_the_best_event_if_they_may_be_better() -> None:
     """Of 100,000 releases, 15 against none allow for 2; the other event shows a ratio of e."""
     estimator = BoundEstimator(Claim("epsilon", 1.0), 600_000, 0.001, chance=3.0)

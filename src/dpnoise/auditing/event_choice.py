@@ -258,7 +258,8 @@ def _compare_events(
         all_counts = counts + [event.hits for event in events]
         high = expected_bounds.reestimate(events, all_counts, trials + sizes.tuning, optimistic)
         low = expected_bounds.reestimate(events, counts, trials, cautious)
-        rivals = [i for i in _order_by_turns(low, high) if high[i] >= low.max()]
+        best = int(low.argmax())  # It stays, even if the other releases speak against it.
+        rivals = [i for i in _order_by_turns(low, high) if i == best or high[i] >= low[best]]
         lowest = expected_bounds.reestimate(events, counts, trials, most_cautious)
         safest: dict[int, int] = {}  # For each pair, the event with the largest of these bounds.
         for i in np.argsort(-lowest, kind="stable").tolist():
