@@ -55,7 +55,7 @@ def test_the_classes_are_found() -> None:
 def test_a_release_shows_its_number_margin_and_loss() -> None:
     assert str(MEAN) == "mean: 33,300 ± 3,600 (confidence 0.95, epsilon 1)"
     assert str(MEDIAN) == "median: 45,212, 38,104 to 52,001 (confidence 0.9, epsilon 0.5)"
-    assert str(replace(MEDIAN, interval=None)) == "median: 45,212, no bound (epsilon 0.5)"
+    assert str(replace(MEDIAN, interval=None)) == "median: 45,212, no margin (epsilon 0.5)"
     empty = replace(MEAN, no_information=True)
     assert str(empty).startswith("mean: no information: too few rows for this epsilon (conf")
     assert str(BINS).splitlines() == [

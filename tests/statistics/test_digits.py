@@ -17,7 +17,7 @@ def test_numbers_are_shown_with_the_digits_their_error_leaves() -> None:
     assert format_number(0.123456, 0.0123) == ("0.123", "± 0.013")
     assert format_number(5000, 3.4957) == ("5,000", "± 3.5")
     assert format_number(5000, 1234) == ("5,000", "± 1,234")
-    assert format_number(40840.0, None) == ("40,840", "no bound")
+    assert format_number(40840.0, None) == ("40,840", "no margin")
 
 
 def test_a_printed_margin_is_never_too_small() -> None:
@@ -56,7 +56,7 @@ def test_numbers_of_any_size_are_shown() -> None:
             assert number
             assert len(within) < 40
     assert format_number(1.5e300, 1e299) == ("1.5e+300", "± 1.1e+299")
-    assert format_number(3.0, float("inf")) == ("3", "no bound")
+    assert format_number(3.0, float("inf")) == ("3", "no margin")
 
 
 def test_intervals_of_any_size_are_shown() -> None:

@@ -142,7 +142,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "max_groups is missing",
     ),
     "more groups of a question than it has": (
-        {"publish": (COUNT, Question(["count"], max_groups=2))}, "max_groups must be at most 1",
+        {"publish": (COUNT, replace(COUNT, max_groups=6))}, "max_groups must be at most 5",
     ),
     "bounds of a question without a person": (
         {"publish": (replace(COUNT, max_total_rows=3),), "person": None, "max_groups": None,
@@ -184,7 +184,7 @@ def test_contradictions_are_refused_before_anything_is_spent(
         (lambda: Request(1.0, [COUNT], CITIES, max_rows=3), "max_rows needs person"),
         (lambda: Request(1.0, [COUNT], CITIES, without_id="own"), "person is missing"),
         (lambda: Request(1.0, [Question(["count"])], person="who", max_groups=2, max_rows=1),
-         "max_groups must be at most 1"),
+         "Nothing uses max_groups"),
     ],
 )  # fmt: skip
 def test_questions_that_contradict_themselves_are_refused(make: Any, words: str) -> None:
@@ -711,6 +711,43 @@ def test_the_command_line_publishes_about_persons(
     assert "rho 0.5 in all: mean rho 0.5. One person added or removed." in capsys.readouterr().out
     assert cli.main([*common, "--max-groups", "9", "--group-by", "city=cork"]) == 2
     assert "--max-groups must be at most 1" in capsys.readouterr().err
+
+
+def test_bounds_on_groups_need_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    for question, options in (
+        (Question(["count"]), {"max_groups": 1}),
+        (Question(["count"], max_groups=1), {"max_groups": None}),
+    ):
+        with pytest.raises(ArgumentError, match="Nothing uses max_groups: no statistic has groups"):
+            person_request(question, **options)
+    command = ["release", "--sample", "--person", "city", "--max-rows", "2", "--max-groups", "1"]
+    assert cli.main(command) == 2
+    assert "Nothing uses max_groups" in capsys.readouterr().err
+
+
+def test_every_output_says_that_rows_without_a_value_are_left_out() -> None:
+    """It says the rule of the request, whether or not there are such rows."""
+    rule = "rows without a value"
+    values = Question(["mean", "count"], "x", 0, 10)
+    persons = replace(values, statistics=("mean", "persons"))
+    options: dict[str, Any] = {"groups": {}, "max_groups": None, "missing": "drop"}
+    request = person_request(values, **options)
+    words = f"clamping, {rule} and rows left out by max_rows"
+    assert request.uncounted == words
+    table = rehearsal(request)
+    assert f"not counting {words}." in str(table)
+    assert f"and do not count {words}" in render_record(table.record())
+    assert f"{rule} (persons counts them too)" in person_request(persons, **options).uncounted
+    assert rule not in person_request(Question(["count"]), **options).uncounted
+    assert rule not in replace(request, missing="error").uncounted
+
+
+def test_persons_counts_people_without_a_value() -> None:
+    """`count` of a column counts its values, `persons` everybody."""
+    data = pl.DataFrame({"who": ["a", "b", "c"], "x": [1.0, None, None]})
+    question = Question(["count", "persons"], "x")
+    request = Request(1e6, [question], person="who", max_rows=1, missing="drop")
+    assert [row["value"] for row in publish(data, request).rows()] == [1, 3]
 
 
 def test_every_output_says_that_margins_do_not_count_rows_that_are_left_out() -> None:

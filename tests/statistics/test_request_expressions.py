@@ -248,7 +248,7 @@ def test_a_request_in_toml_has_expressions(capsys: pytest.CaptureFixture[str]) -
     assert "3 of band where sex == 'f' and column('is south') == 'yes'" in shown
     assert "band = band(age, 0, 18, 65)" in shown
     assert cli.main(["release", "request.toml", "--where", "age > 3"]) == 2
-    assert "write --where there" in capsys.readouterr().err
+    assert 'write there: where = "age > 3" under [[publish]].' in capsys.readouterr().err
 
 
 def test_the_command_filters_and_derives(capsys: pytest.CaptureFixture[str]) -> None:

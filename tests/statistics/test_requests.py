@@ -516,7 +516,7 @@ def test_what_the_request_says_is_not_said_again(
 ) -> None:
     status, _, err = run(capsys, str(request_file), "--epsilon", "3")
     assert status == 2
-    assert "write --epsilon there" in err
+    assert "In place of --epsilon, write there: epsilon = 3.0 at the top." in err
 
 
 def test_groups_come_from_a_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from dpnoise.cli import terminal
 from dpnoise.cli.output_files import check_plot, check_targets, replace_when_complete
 from dpnoise.cli.preview import amount_text, explain, neighbours_text
-from dpnoise.cli.release_arguments import EXAMPLES, GROUPS, parse_request
+from dpnoise.cli.release_arguments import (
+    EXAMPLES,
+    GROUPS,
+    parse_request,
+    request_file,
+    setting_text,
+)
 from dpnoise.cli.terminal import Command
 from dpnoise.core.errors import ArgumentError, import_extra
 from dpnoise.core.safe_text import escape_text, shorten
@@ -64,6 +70,16 @@ class LabelledNumber(NamedTuple):
 
 
 def _release(arguments: argparse.Namespace) -> None:
+    try:
+        _answer(arguments)
+    except ArgumentError as error:  # A request takes settings in place of options.
+        if error.violation is not None or request_file(arguments) is None:
+            raise
+        raise ArgumentError(error.format_message(setting_text)) from None
+
+
+def _answer(arguments: argparse.Namespace) -> None:
+    """Check a request, or publish it."""
     request, source = parse_request(arguments)
     if arguments.check:
         request = explain(request, arguments.rows, arguments.within)
@@ -334,7 +350,7 @@ def _draw_panel(axis: "Axes", query: str, panel: list[LabelledNumber], request: 
         lines.set_path_effects([rim])
     axis.invert_yaxis()
     axis.spines[["top", "right"]].set_visible(False)
-    note = f"each ± at {request.confidence:.0%}" if errors else "no bound on the error"
+    note = f"each ± at {request.confidence:.0%}" if errors else "no margin"
     columns = request.columns()
     column = f"{columns[0]}, " if len(columns) == 1 else ""
     title = shorten(escape_text(column + query), _LONGEST_LABEL)

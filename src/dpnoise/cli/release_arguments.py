@@ -12,6 +12,7 @@ from dpnoise.cli.output_files import file_name
 from dpnoise.cli.preview import Tolerance
 from dpnoise.cli.terminal import Option
 from dpnoise.core.errors import ArgumentError, check_integer
+from dpnoise.statistics import report
 from dpnoise.statistics.bounds import NEIGHBOURS
 from dpnoise.statistics.budget_split import MECHANISMS
 from dpnoise.statistics.engines import Files, description
@@ -286,7 +287,43 @@ EXAMPLES: Final = """examples:
 """
 
 
-def _request_file(arguments: argparse.Namespace) -> Path | None:
+# Options that have another name in a request, or another value.
+_SETTING_NAMES: Final = {
+    "query": "statistics",
+    "group_by": "groups",
+    "groups_file": "groups",
+    "derive": "derived",
+    "no_clamp": "clamp",
+    "totals": "consistent",
+}
+_SETTINGS_OF_QUESTIONS: Final = {
+    *("column", "statistics", "lower", "upper", "grid", "edges", "where", "per_person")
+}
+
+
+def _setting_of_option(dest: str, value: Any) -> str:
+    """Return an option as a setting of a request in TOML, and its place there."""
+    name = _SETTING_NAMES.get(dest, dest)
+    if isinstance(value, list) and value and isinstance(value[0], tuple):
+        value = {
+            key: {"file": str(part)} if isinstance(part, Path) else part for key, part in value
+        }
+    if dest == "no_clamp":
+        value = False
+    return setting_text(name, value)
+
+
+def setting_text(name: str, value: object) -> str:
+    """Return a setting of a request in TOML, and its place there."""
+    place = "at the top"
+    if name in {option.dest for option in _FORMAT}:
+        place = "under [source]"
+    elif name in _SETTINGS_OF_QUESTIONS:
+        place = "under [[publish]]"
+    return f"{name} = {report.toml_value(value)} {place}"
+
+
+def request_file(arguments: argparse.Namespace) -> Path | None:
     """Return the TOML file of the request, if there is one."""
     requests = [name for name in arguments.files if name.lower().endswith(".toml")]
     if requests and len(arguments.files) > 1:
@@ -308,7 +345,7 @@ def _check_preview(arguments: argparse.Namespace) -> None:
 
 def parse_request(arguments: argparse.Namespace) -> tuple[Request, Files | None]:
     """Return the request and its data; None stands for the sample, or for no data to check."""
-    path = _request_file(arguments)
+    path = request_file(arguments)
     _check_preview(arguments)
     if path is None:
         if arguments.source is not None:
@@ -324,8 +361,12 @@ def parse_request(arguments: argparse.Namespace) -> tuple[Request, Files | None]
             )
         return _request(arguments), source
     for option in (*_QUESTION, *_FORMAT, *_PRIVACY, *_PEOPLE):
-        if getattr(arguments, option.dest) not in (None, False):
-            raise ArgumentError(f"{path} says what to publish: write {option.name} there.")
+        value = getattr(arguments, option.dest)
+        if value not in (None, False):
+            raise ArgumentError(
+                f"{path} says what to publish. In place of {option.name}, write there: "
+                f"{_setting_of_option(option.dest, value)}."
+            )
     loaded = load_request(path)
     if arguments.ledger is not None and loaded.ledger is not None:
         raise ArgumentError(f"{path} names its ledger: leave out --ledger.")

@@ -174,12 +174,12 @@ def format_number(value: float, margin: float | None, sign: str = "±") -> tuple
     Examples
     --------
     >>> format_number(33299.87576, 3548.74), format_number(5000, 3), format_number(40840.0, None)
-    (('33,300', '± 3,600'), ('5,000', '± 3'), ('40,840', 'no bound'))
+    (('33,300', '± 3,600'), ('5,000', '± 3'), ('40,840', 'no margin'))
     """
     decimals = _decimals(margin)
     is_exact = margin == 0 and isinstance(value, int)  # A count at a large epsilon.
     if margin is None or (decimals is None and not is_exact) or not math.isfinite(value):
-        return f"{value:,.{_DIGITS_WITHOUT_MARGIN}g}", "no bound"
+        return f"{value:,.{_DIGITS_WITHOUT_MARGIN}g}", "no margin"
     if decimals is None or (isinstance(value, int) and isinstance(margin, int)):
         return f"{value:,}", f"{sign} {margin:,}"
     with localcontext(prec=_DECIMAL_DIGITS):

@@ -10,6 +10,7 @@ drawn, so a crash loses budget but never privacy.
 
 import datetime as dt
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -404,9 +405,11 @@ class Ledger:
                 f"{neighbours!r}: their epsilons cannot be added."
             )
         if None not in (person, terms.person) and set(person or ()) != set(terms.person or ()):
+            options = "".join(f" --person {shlex.quote(column)}" for column in person or ())
             raise BudgetError(
                 f"{self.path} protects {_unit(terms.person)}, the request {_unit(person)}: their "
-                "epsilons cannot be added."
+                "epsilons cannot be added. Pay from a ledger that protects the same: dpnoise "
+                f"budget create FILE --name NAME --epsilon E{options}."
             )
 
     def _amount_of(self, cost: Cost | Amount) -> Amount:

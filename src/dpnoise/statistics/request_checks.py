@@ -322,7 +322,9 @@ def _check_limits(question: Question, request: RequestFields) -> None:
 def _check_max_groups(
     limited: RequestFields | Question, questions: Sequence[Question], request: RequestFields
 ) -> None:
-    """Raise if `max_groups` is more than the number of groups of all these questions."""
+    """Raise if these questions have no groups, or fewer than `max_groups`."""
+    if limited.max_groups is not None and not any(question.by for question in questions):
+        raise ArgumentError("Nothing uses max_groups: no statistic has groups. Leave it out.")
     numbers = [
         request.number_of_groups(request.table_columns(question, statistic), request.groups)
         for question in questions

@@ -268,7 +268,13 @@ class RequestFields:
                 getattr(each, name) is not None for each in limited.get(name, (self, *self.publish))
             )
         ]
-        return "clamping" + (f" and rows left out by {_join_words(bounds)}" if bounds else "")
+        parts = ["clamping"]
+        if self.missing == "drop" and any(each.column is not None for each in self.publish):
+            also = any(PERSONS in each.statistic_names for each in self.publish)
+            parts.append("rows without a value" + " (persons counts them too)" * also)
+        if bounds:
+            parts.append(f"rows left out by {_join_words(bounds)}")
+        return _join_words(parts)
 
     @property
     def adjusted_in_words(self) -> list[str]:

@@ -174,7 +174,7 @@ BROKEN: dict[str, tuple[str | bytes, Plan, str]] = {
         "has no column 'x'",
     ),
     "an unclosed quote in the header": (f'"x\n1,{SECRET}\n', ONLY_X, "quote that is not closed"),
-    "a header that is not text": (b"x,\xff\n1,2\n", ONLY_X, "its header is not utf-8 text"),
+    "a header that is not text": (b"x,\xff\n1,2\n", ONLY_X, "it is not utf-8 text"),
     "an unclosed quote": (f'x,y\n1,2\n3,"{SECRET}\n', ONLY_X, "line 3 has a quote"),
     "an unclosed quote, only rows": (
         f'x\n1\n"{SECRET}\n3\n',

@@ -226,9 +226,16 @@ def test_a_request_declares_partitions(tmp_path: Path, capsys: pytest.CaptureFix
     assert files.hive == {"year": "integer"}
     assert main(["release", str(request)]) == 0
     assert "2024" in capsys.readouterr().out
-    for option in (["--hive", "year=text"], ["--query", "count"], ["--person", "x"]):
-        assert main(["release", str(request), *option]) == 2
-        assert f"write {option[0]} there" in capsys.readouterr().err
+    for option, value, setting in (
+        ("--hive", "year=text", 'hive = {year = "text"} under [source]'),
+        ("--delimiter", ";", 'delimiter = ";" under [source]'),
+        ("--query", "count", 'statistics = ["count"] under [[publish]]'),
+        ("--person", "x", 'person = ["x"] at the top'),
+        ("--group-by", "city=cork", 'groups = {city = ["cork"]} at the top'),
+        ("--missing", "drop", 'missing = "drop" at the top'),
+    ):
+        assert main(["release", str(request), option, value]) == 2
+        assert f"In place of {option}, write there: {setting}." in capsys.readouterr().err
     request.write_text(text.replace('"integer"', "5"))
     assert main(["release", str(request)]) == 2
     assert "hive['year']" in capsys.readouterr().err

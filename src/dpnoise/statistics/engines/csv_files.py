@@ -76,8 +76,9 @@ def _read_header(files: Files, path: str, shown: str, stack: ExitStack) -> _Head
     except UnicodeError:
         mark = ", with a byte order mark" if files.encoding == "utf-16" else ""
         raise ArgumentError(
-            f"{shown} cannot be read: its header is not {files.encoding} text{mark}. Write it as "
-            "UTF-8, or declare its encoding."
+            f"{shown} cannot be read: it is not {files.encoding} text{mark}. Write it as UTF-8, or "
+            "declare its encoding, such as {encoding}.",
+            encoding="latin-1",
         ) from None
     except OSError:
         raise ArgumentError(

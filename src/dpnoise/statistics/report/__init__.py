@@ -139,19 +139,23 @@ def request_toml(request: Data) -> str:
 
 def _toml_lines(table: Data) -> str:
     return "\n".join(
-        f"{_toml_name(name)} = {_toml(part)}"
+        f"{_toml_name(name)} = {toml_value(part)}"
         for name, part in table.items()
         if part is not None and part not in ((), [])
     )
 
 
 def _toml_name(name: str) -> str:
-    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _toml(name)
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else toml_value(name)
 
 
-def _toml(part: object) -> str:
+def toml_value(part: object) -> str:
+    """Return a value of a setting as TOML, on one line."""
+    if isinstance(part, dict):
+        entries = (f"{_toml_name(name)} = {toml_value(value)}" for name, value in part.items())
+        return f"{{{', '.join(entries)}}}"
     if isinstance(part, list | tuple):
-        return f"[{', '.join(map(_toml, part))}]"
+        return f"[{', '.join(map(toml_value, part))}]"
     if isinstance(part, bool):
         return "true" if part else "false"
     if isinstance(part, str):  # Strings of TOML and JSON differ in one character.
