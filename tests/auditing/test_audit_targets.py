@@ -225,6 +225,10 @@ def test_a_target_that_hangs_is_left_after_the_time_limit() -> None:
         ("import sys; print(len(sys.stdin.read()))", "given 0.0 41 times, wrote 1 lines, not 41."),
         (
             "import random, sys; random.seed(7); [print(random.random()) for _ in sys.stdin]",
+            "one_by_one=True (--one-by-one)",
+        ),
+        (
+            "import random, sys; random.seed(7); [print(random.random()) for _ in sys.stdin]",
             "(0.0, 41) gave the same releases twice: a fixed seed.",
         ),
     ],
@@ -324,6 +328,7 @@ class Mine:
 @pytest.mark.parametrize(
     ("target", "message"),
     [
+        (one_release, "Give one_by_one=True, or a function that calls it n times: lambda value"),
         (one_release, "lambda value, n: [one_release(value) for _ in range(n)]."),
         (lambda value: value, "lambda value, n: [function(value) for _ in range(n)]."),
         (lambda: 0.0, "must be a function (value, n) -> array, got "),
@@ -352,6 +357,17 @@ def test_a_target_in_the_place_of_epsilon_is_named() -> None:
         dpnoise.audit(1.0, textbook)  # type: ignore[arg-type]
 
 
+def test_a_count_that_refuses_fractions_is_answered_with_the_option_for_whole_values() -> None:
+    def count(value: float, n: int) -> Any:
+        if value % 1:
+            raise ValueError(value)
+        return value + rng.integers(-3, 4, n)
+
+    with pytest.raises(TargetError, match=r"ValueError: 0\.5.*give pairs='whole' \(--whole\)"):
+        run_audit(count)
+    run_audit(count, pairs="whole")
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [
@@ -371,6 +387,7 @@ def test_a_target_that_takes_other_arguments_is_told_what_it_gets(
     ("options", "message"),
     [
         ({"neighbors": [(0, 1)]}, "There is no option 'neighbors'. Did you mean neighbours?"),
+        ({"whole": True}, "There is no option 'whole'. Give pairs=\"whole\"."),
         ({"eps": 1.0}, "There is no option 'eps'. Did you mean epsilon"),
         ({"n": 5}, "There is no option 'n'. The nearest of 24: epsilon"),
         ({"data": [1, 2]}, "data is for mechanisms of any kind: give neighbours."),

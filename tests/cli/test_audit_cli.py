@@ -74,6 +74,19 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
     return status, printed.out, printed.err
 
 
+def test_large_values_of_a_finding_are_told_apart_and_a_budget_may_have_commas(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ("--attack", "precision", "--budget", "24,000", "--pair", "1073741824,1073741825")
+    _, out, _ = run(capsys, "numpy.laplace", *arguments)
+    words = out.replace("\n", " ").split()
+    assert {"1073741824:", "1073741825:"} <= set(words)
+    assert "--budget 24000" in out
+    with pytest.raises(SystemExit):
+        run(capsys, "numpy.laplace", "--budget", "24,00")
+    assert "give an integer, as 24000, not '24,00'" in capsys.readouterr().err
+
+
 def test_status_1_is_broken(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = folder / "report.json"
     status, out, _ = run(capsys, "audited_module:release", *QUICK, "--json", written)
@@ -147,6 +160,7 @@ def test_status_0_is_nothing_found(capsys: pytest.CaptureFixture[str]) -> None:
         (["numpy.laplace", "--json", "nowhere/report.json"], "There is no folder nowhere"),
         (["--command", ""], "must be a command"),
         (["--command", "'unbalanced"], "must be a command, got"),
+        (["math:sqrt"], "Give --one-by-one, or a function that calls it n times"),
         (["--all", "--budget", "10"], "--budget must be at least 1000, got 10"),
         (["no_such_module:f"], "no_such_module:f was not imported"),
     ],

@@ -19,6 +19,7 @@ from support import alarms
 from support.silence import FailingGenerator
 
 import dpnoise
+from dpnoise.integrations.numpy import SecureBitGenerator
 from dpnoise.release import calibration
 from dpnoise.testing import fixed_generator
 
@@ -379,14 +380,17 @@ def test_bad_values_raise_before_noise_is_drawn_and_are_not_shown(value: Any) ->
 
 
 def test_another_generator_is_refused() -> None:
+    """The error is true of a generator with secure bits, too."""
+    secure: Any = np.random.Generator(SecureBitGenerator())
     insecure: Any = np.random.default_rng()
     calls: list[Callable[[], object]] = [
+        lambda: laplace.release(1.0, rng=secure),
         lambda: laplace.release(1.0, rng=insecure),
         lambda: laplace.release(np.ones(3), rng=insecure),
         lambda: dpnoise.NoisyMax(epsilon=1.0, sensitivity=1.0).select([1.0, 2.0], rng=insecure),
     ]
     for call in calls:
-        with pytest.raises(TypeError, match=r"rng must be a dpnoise\.Generator, got Generator"):
+        with pytest.raises(TypeError, match=r"got numpy\.random\.Generator\. Only a dpnoise\.Gen"):
             call()
 
 

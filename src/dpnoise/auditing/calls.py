@@ -34,7 +34,10 @@ _SHORT_CALL: Final = 0.005
 # again: it may have compiled something.
 _SLOW_START: Final = 2.0
 _TIMED_RELEASES: Final = 64  # Releases that are timed to predict the total time.
-_REASON: Final = "An audit counts releases that are independent of each other."
+_REASON: Final = (
+    "An audit counts releases that are independent of each other. Draw new noise in each call, or "
+    "have it ask for one release a call: one_by_one=True (--one-by-one)."
+)
 
 
 class Pace:
@@ -132,7 +135,13 @@ def with_time_limit(target: Target, seconds: float) -> Target:
     pace = Pace(seconds)
 
     def call_once(value: float, n: int) -> ArrayLike:
-        return pace.call(lambda: target.release(value, n), f"{target.name}({value!r}, {n})", n)
+        try:
+            return pace.call(lambda: target.release(value, n), f"{target.name}({value!r}, {n})", n)
+        except TargetError as error:
+            if value % 1 == 0 or error.__cause__ is None:
+                raise
+            advice = "If it takes only integers, give pairs='whole' (--whole)."
+            raise TargetError(f"{str(error).rstrip('.')}. {advice}") from error.__cause__
 
     def release(value: float, n: int) -> ArrayLike:
         chunks = [call_once(value, m) for m in pace.call_sizes(n)]

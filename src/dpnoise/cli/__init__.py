@@ -138,8 +138,9 @@ def _write_option(argument: str, value: object) -> str:
     """Return an argument of Python and its value as an option."""
     if isinstance(value, dict):  # The groups of columns.
         return " ".join(f"--group-by {name}={','.join(keys)}" for name, keys in value.items())
+    option = f"--{argument.replace('_', '-')}"
     text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    return f"--{argument.replace('_', '-')} {shlex.quote(text)}"
+    return option if value is True else f"{option} {shlex.quote(text)}"
 
 
 class _EndedError(SystemExit):

@@ -4,6 +4,7 @@ import argparse
 import csv
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -47,6 +48,15 @@ def _pair(text: str) -> tuple[float, float]:
     return value0, value1
 
 
+def _budget(text: str) -> int:
+    """Read a number of releases, which may have commas as in a report: 24,000."""
+    digits = text.replace(",", "") if re.fullmatch(r"\d{1,3}(,\d{3})+", text) else text
+    try:
+        return int(digits)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"give an integer, as 24000, not {text!r}") from None
+
+
 def _part(text: str) -> int | str:
     """Read the index of a part of an output, or its name."""
     return int(text) if text.isdecimal() else text
@@ -88,7 +98,7 @@ _OPTIONS: Final = (
     Option("--sensitivity", 1.0, "the sensitivity of the value (1)"),
     Option("--scale", float, "the scale of the noise, if it differs from the claim"),
     Option("--attack", {"action": "append", "metavar": "NAME"}, "only this; repeatable"),
-    Option("--budget", int, "releases in all (480,000 or more, as the claim needs)"),
+    Option("--budget", _budget, "releases in all (480,000 or more, as the claim needs)"),
     Option("--confidence", 0.999, "the confidence of the bound (0.999)"),
     Option("--time-limit", 60.0, "seconds for a call (60)"),
     Option("--seed", int, "the seed of the auditor, not of the target"),
@@ -373,16 +383,21 @@ def _table(
     titles = ("attack", f"{kind} >=", "seen at", "and at", "the event, of a release y")
     rows = []
     for finding in findings:
-        at0 = f"{_value(finding.value0)}: {finding.hits0 / finding.trials0:.2%}"
-        at1 = f"{_value(finding.value1)}: {finding.hits1 / finding.trials1:.2%}"
+        value0, value1 = _values(finding)
+        at0 = f"{value0}: {finding.hits0 / finding.trials0:.2%}"
+        at1 = f"{value1}: {finding.hits1 / finding.trials1:.2%}"
         bound = bound_text(finding.certified, claimed)
         rows.append((finding.attack, bound, at0, at1, finding.event))
     styles = ["red" if finding.broken else None for finding in findings]
     return terminal.format_table(titles, rows, width, folded=4, styles=styles)
 
 
-def _value(value: float | str) -> str:
-    return shorten(value, _LONGEST) if isinstance(value, str) else f"{value:g}"
+def _values(finding: "Finding") -> list[str]:
+    """Return both values of a finding, in full if six digits do not tell them apart."""
+    both = (finding.value0, finding.value1)
+    short = [shorten(x, _LONGEST) if isinstance(x, str) else f"{x:g}" for x in both]
+    alike = short[0] == short[1] and not isinstance(both[0], str)
+    return [*map(format_value, both)] if alike else short
 
 
 def _compare(reports: "list[Report]", not_audited: dict[str, str], console: "Console") -> None:

@@ -78,7 +78,7 @@ class _BrokenRuleError(DpnoiseError):
         self._text, self._recommended = str(problem), recommended
         self.violation = problem if isinstance(problem, Violation) else None
         super().__init__(
-            self.format_message(lambda name, value: f"{name}={json.dumps(value, allow_nan=False)}")
+            self.format_message(lambda name, value: f"{name}={_python_text(value)}")
         )
 
     def format_message(self, format_argument: Callable[[str, object], str]) -> str:
@@ -87,6 +87,11 @@ class _BrokenRuleError(DpnoiseError):
         for name, value in self._recommended.items():
             text = text.replace(f"{{{name}}}", format_argument(name, value))
         return text
+
+
+def _python_text(value: object) -> str:
+    """Return a recommended argument as Python: texts in double quotes."""
+    return str(value) if isinstance(value, bool) else json.dumps(value, allow_nan=False)
 
 
 class ArgumentError(_BrokenRuleError, ValueError):
@@ -131,6 +136,18 @@ def short_repr(value: object) -> str:
     except Exception:  # noqa: BLE001 - for example, Python refuses to print very long integers
         text = f"<{type(value).__name__}>"
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
+
+
+def type_name(value: object) -> str:
+    """Return the type of an object with its module, without parts that begin with an underscore.
+
+    >>> from random import Random
+    >>> type_name(Random()), type_name(7)
+    ('random.Random', 'int')
+    """
+    kind = type(value)
+    parts = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.").split(".")
+    return ".".join(part for part in parts if not part.startswith("_"))
 
 
 def reject(name: str, value: object, rule: str) -> NoReturn:

@@ -32,6 +32,7 @@ from dpnoise.core.errors import (
     reject_type,
     scrub_traceback,
     short_repr,
+    type_name,
 )
 from dpnoise.core.kernel_table import kernel_for_one
 from dpnoise.core.parallel import Worker, run_over_key_stream
@@ -426,8 +427,8 @@ def check_generator(rng: Generator | None) -> Generator:
         return _SYSTEM
     if not isinstance(rng, Generator):
         raise ArgumentTypeError(
-            f"rng must be a dpnoise.Generator, got {type(rng).__name__}, which can be predicted or "
-            "repeated."
+            f"rng must be a dpnoise.Generator, got {type_name(rng)}. Only a dpnoise.Generator takes "
+            "new bits from the operating system for every call."
         )
     return rng
 

@@ -68,7 +68,8 @@ def exact_sum(values: Column, lower: float, upper: float, grid: float | None = N
     """Return the exact sum of the values, each clamped to the bounds and rounded to the grid.
 
     Adding or removing one value changes the sum by at most max(|lower|, |upper|), in every order
-    of the values. The sum itself is not private: pass it to a mechanism before you publish it.
+    of the values. The sum itself is not private. To publish it, release it as an integer, in units
+    of the grid. Never release `float(total)`: its rounding can exceed the sensitivity.
 
     Parameters
     ----------
@@ -89,8 +90,13 @@ def exact_sum(values: Column, lower: float, upper: float, grid: float | None = N
 
     Examples
     --------
-    >>> float(exact_sum([0.5, 0.25, 1e300], lower=0, upper=1))
-    1.75
+    >>> grid = 2.0**-20
+    >>> total = exact_sum([0.5, 0.25, 1e300], lower=0, upper=1, grid=grid)
+    >>> total
+    Fraction(7, 4)
+    >>> from dpnoise import LaplaceMechanism
+    >>> mechanism = LaplaceMechanism(epsilon=1.0, sensitivity=1 / grid)
+    >>> published = mechanism.release(int(total / Fraction(grid))) * grid
     """
     bounds = Bounds.of_sum(lower, upper, grid)
     plan = Plan((Sums(_COLUMN, bounds.grid, bounds.least, bounds.most), Rows()))

@@ -234,11 +234,9 @@ def _check_parameters(name: str, function: Callable[..., Data], signature: str) 
     except TypeError:
         text = f"{name} must be a function {signature}, got {name}{parameters}."
         if len(parameters.parameters) == 1:
-            text += (
-                f" Give one_by_one=True, or a function that calls it n times: "
-                f"{_repeat(name, signature)}."
-            )
-        raise ArgumentTypeError(text) from None
+            repeated = _repeat(name, signature)
+            text += f" Give {{one_by_one}}, or a function that calls it n times: {repeated}."
+        raise ArgumentTypeError(text, one_by_one=True) from None
 
 
 def _repeat(name: str, signature: str) -> str:
