@@ -38,7 +38,7 @@ NOT_RUN = {
     ("README.md", "git clone https://github.com/dpnoise/dpn"): INSTALL,
     ("README.md", "make demo    # see it work, in a minute"): MAKE,
     ("CONTRIBUTING.md", "make setup      # the .venv with everyth"): MAKE,
-    ("docs/audit-tutorial.md", "attack       epsilon >=  seen at    and"): PART,
+    ("docs/audit-tutorial.md", "attack       epsilon >=  seen at       a"): PART,
     ("docs/audit-tutorial.md", "precision as Python: finer_than(releases"): PART,
     ("docs/auditing.md", '- run: pip install "./dpnoise[cli]"    #'): INSTALL,
     ("docs/auditing.md", '@pytest.mark.parametrize("epsilon", [0.1'): OF_PYTEST,
@@ -71,6 +71,10 @@ NOT_RUN = {
         "docs/persons.md",
         "Column 'who' is citext: equal values may",
     ): "tests/cluster/test_postgres.py compares it, with a server",
+    (
+        "docs/secure-randomness.md",
+        "$ PYTHONPATH=tools python -m benchmarks.",
+    ): "`make bench` prints it, with the times of its machine",
     ("docs/quickstart.md", "git clone https://github.com/dpnoise/dpn"): INSTALL,
 }
 

@@ -77,9 +77,7 @@ class _BrokenRuleError(DpnoiseError):
     def __init__(self, problem: object, **recommended: object) -> None:
         self._text, self._recommended = str(problem), recommended
         self.violation = problem if isinstance(problem, Violation) else None
-        super().__init__(
-            self.format_message(lambda name, value: f"{name}={_python_text(value)}")
-        )
+        super().__init__(self.format_message(lambda name, value: f"{name}={_python_text(value)}"))
 
     def format_message(self, format_argument: Callable[[str, object], str]) -> str:
         """Return the message, with recommended arguments in the form of `format_argument`."""

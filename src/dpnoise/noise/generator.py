@@ -427,8 +427,8 @@ def check_generator(rng: Generator | None) -> Generator:
         return _SYSTEM
     if not isinstance(rng, Generator):
         raise ArgumentTypeError(
-            f"rng must be a dpnoise.Generator, got {type_name(rng)}. Only a dpnoise.Generator takes "
-            "new bits from the operating system for every call."
+            f"rng must be a dpnoise.Generator, got {type_name(rng)}. Only a dpnoise.Generator "
+            "takes new bits from the operating system for every call."
         )
     return rng
 

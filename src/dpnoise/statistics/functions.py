@@ -69,7 +69,7 @@ def exact_sum(values: Column, lower: float, upper: float, grid: float | None = N
 
     Adding or removing one value changes the sum by at most max(|lower|, |upper|), in every order
     of the values. The sum itself is not private. To publish it, release it as an integer, in units
-    of the grid. Never release `float(total)`: its rounding can exceed the sensitivity.
+    of the grid. Never release `float(total)`: it can move by more than the sensitivity.
 
     Parameters
     ----------
