@@ -189,6 +189,81 @@ def test_the_accountant_equals_that_of_opacus() -> None:
     assert engine.get_epsilon(1e-5) == plain.get_epsilon(1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:GDP accounting is experimental")
+@pytest.mark.filterwarnings("ignore:PrivacyEngine detected new dataset object")
+@pytest.mark.parametrize("accountant", ["prv", "rdp", "gdp"])
+def test_no_epsilon_is_stated_for_batches_that_are_not_poisson_samples(
+    accountant: str, tmp_path: Path
+) -> None:
+    """Not by the engine, not by its accountant, not from a checkpoint, and not after a new call."""
+    engine = SecurePrivacyEngine(accountant=accountant)
+    model, loader = model_and_data("cpu")
+    options: dict[str, Any] = {"engine": engine, "poisson_sampling": False}
+    model, optimizer, criterion, loader = make_private(model, loader, **options)
+    for x, y in loader:
+        step(model, optimizer, criterion, x, y)
+    assert len(engine.accountant) == 3
+    engine.save_checkpoint(path=tmp_path / "training.pt", module=model)
+    resumed = SecurePrivacyEngine(accountant=accountant)
+    with pytest.raises(ValueError, match="without Poisson sampling cannot be loaded"):
+        resumed.load_checkpoint(path=tmp_path / "training.pt", module=model)
+    make_private(*model_and_data("cpu"), engine=engine)
+    for get_epsilon in (engine.get_epsilon, engine.accountant.get_epsilon):
+        with pytest.raises(ArgumentError, match="poisson_sampling=True"):
+            get_epsilon(1e-5)
+
+
+def test_no_noise_is_chosen_for_batches_that_are_not_poisson_samples() -> None:
+    engine = SecurePrivacyEngine()
+    for poisson_sampling in (False, True):  # The first engine has other batches in its history.
+        model, loader = model_and_data("cpu")
+        with pytest.raises(ArgumentError, match="needs Poisson sampling"):
+            engine.make_private_with_epsilon(
+                module=model,
+                optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+                data_loader=loader,
+                target_epsilon=3.0,
+                target_delta=1e-5,
+                epochs=2,
+                max_grad_norm=1.0,
+                poisson_sampling=poisson_sampling,
+            )
+        make_private(*model_and_data("cpu"), engine=engine, poisson_sampling=False)
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")  # In Opacus, where the sample rate is 1.
+def test_a_batch_of_all_records_has_the_epsilon_of_gaussian_noise() -> None:
+    """Four steps with a noise multiplier of 8: Gaussian noise with a scale of 4."""
+    engine = SecurePrivacyEngine()
+    model, loader = model_and_data("cpu")
+    loader = torch.utils.data.DataLoader(loader.dataset, batch_size=96)
+    options: dict[str, Any] = {"engine": engine, "poisson_sampling": False, "noise_multiplier": 8.0}
+    model, optimizer, criterion, loader = make_private(model, loader, **options)
+    for _ in range(4):
+        for x, y in loader:
+            step(model, optimizer, criterion, x, y)
+    epsilon = engine.get_epsilon(1e-5)
+    scale = GaussianMechanism(epsilon=epsilon, delta=1e-5, sensitivity=1.0).scale
+    assert 3.9 < scale <= 4.0
+
+
+def test_a_remainder_that_is_dropped_is_not_a_batch_of_all_records() -> None:
+    engine = SecurePrivacyEngine()
+    model, loader = model_and_data("cpu")
+    loader = torch.utils.data.DataLoader(
+        loader.dataset, batch_size=90, shuffle=True, drop_last=True
+    )
+    make_private(model, loader, engine=engine, poisson_sampling=False)
+    with pytest.raises(ArgumentError, match="one batch of all records"):
+        engine.get_epsilon(1e-5)
+
+
+def test_secure_mode_is_always_on() -> None:
+    assert SecurePrivacyEngine(secure_mode=True).secure_mode
+    with pytest.raises(ArgumentError, match="secure_mode must be True"):
+        SecurePrivacyEngine(secure_mode=False)
+
+
 @pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha")
 def test_asking_by_epsilon_finds_the_multiplier() -> None:
     model, loader = model_and_data("cpu")

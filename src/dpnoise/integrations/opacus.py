@@ -341,12 +341,55 @@ class _FullySharded(_Distributed, _GhostClipping):
             )
 
 
+class _UnsampledAccountant(accountants.IAccountant):  # type: ignore[misc]
+    """Replaces the accountant if batches are not Poisson samples. It refuses to state an epsilon.
+
+    Opacus's accountants assume Poisson samples. With other batches their epsilon can be too small.
+    A checkpoint has the name of its mechanism, so that no other accountant loads it.
+    """
+
+    def __init__(self) -> None:
+        self.history: list[tuple[float, float, int]] = []
+
+    def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
+        """Count a step."""
+        self.history.append((noise_multiplier, sample_rate, 1))
+
+    def get_epsilon(self, delta: float, *_: Any, **__: Any) -> float:  # noqa: ARG002 - as in Opacus
+        """Raise an error that says what to do."""
+        raise ArgumentError(
+            "There is no epsilon: the accountants of Opacus assume Poisson sampling, and "
+            "make_private was called with poisson_sampling=False. Call it with "
+            "poisson_sampling=True, or with one batch of all records."
+        )
+
+    def __len__(self) -> int:
+        """Return the number of steps."""
+        return len(self.history)
+
+    @classmethod
+    def mechanism(cls) -> str:
+        """Return the name in checkpoints."""
+        return "without Poisson sampling"
+
+
+def _is_accounted(options: dict[str, Any]) -> bool:
+    """Return whether batches are as accountants assume: Poisson samples, or all records."""
+    loader = options["data_loader"]
+    return bool(
+        options.get("poisson_sampling", True) or (loader.batch_size or 0) >= len(loader.dataset)
+    )
+
+
 class SecurePrivacyEngine(EngineSteps):
     """Opacus's PrivacyEngine with exact release of noisy gradients and sampling from secure bits.
 
     It has the arguments and results of `opacus.PrivacyEngine`. The noisy sum of gradients lies on a
     grid that depends only on the clipping bound and the noise multiplier. It has no seed, and
     refuses a `noise_generator` and a `noise_multiplier` of 0.
+
+    Accountants assume Poisson sampling. With `poisson_sampling=False`, and batches of less than all
+    records, `get_epsilon` and `make_private_with_epsilon` raise an error.
 
     In every mode, norms are computed in float64 and clipped gradients are summed without rounding.
     The noise is larger by a factor of 1 + 2^-47, which covers the rounding of norms. Ghost clipping
@@ -357,6 +400,8 @@ class SecurePrivacyEngine(EngineSteps):
     ----------
     accountant
         "prv", "rdp" or "gdp", as in Opacus.
+    secure_mode
+        Only True: noise and batches are always from secure bits.
 
     Examples
     --------
@@ -390,7 +435,9 @@ class SecurePrivacyEngine(EngineSteps):
         }.items()
     }
 
-    def __init__(self, *, accountant: str = "prv") -> None:
+    def __init__(self, *, accountant: str = "prv", secure_mode: bool = True) -> None:
+        if secure_mode is not True:
+            reject("secure_mode", secure_mode, "be True: noise is always from secure bits")
         # Opacus's constructor would require torchcsprng, or warn of its insecure generator.
         self.accountant = accountants.create_accountant(mechanism=accountant)
         self.secure_mode = True
@@ -411,7 +458,20 @@ class SecurePrivacyEngine(EngineSteps):
             raise ArgumentError(
                 "grad_sample_mode must not be ghost_tp: Opacus has no optimizer for it."
             )
+        if not _is_accounted(options):
+            self.accountant = _UnsampledAccountant()
         prepared: tuple[Any, ...] = super().make_private(**options)
+        return prepared
+
+    def make_private_with_epsilon(self, **options: Any) -> tuple[Any, ...]:
+        """Return what `make_private` does, with the noise multiplier for `target_epsilon`."""
+        is_unsampled = isinstance(self.accountant, _UnsampledAccountant)
+        if is_unsampled or not _is_accounted(options):
+            raise ArgumentError(
+                "make_private_with_epsilon needs Poisson sampling: poisson_sampling must be True, "
+                "or one batch must have all records."
+            )
+        prepared: tuple[Any, ...] = super().make_private_with_epsilon(**options)
         return prepared
 
 
