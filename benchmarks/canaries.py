@@ -2,7 +2,8 @@
 
 `PYTHONPATH=tools python -m benchmarks.canaries` writes the table of docs/audit-training.md. The
 training is that of examples/audit_training.py: Opacus, our engine, and a planted bug. It needs the
-extra `opacus`. `--runs 3` makes fewer audits and writes no table.
+extra `opacus`. `--runs 3` makes fewer audits and writes no table. `--ceilings` writes only the
+table of how many canaries a claim needs, which takes a second and does not depend on chance.
 """
 
 import argparse
@@ -25,7 +26,22 @@ ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "audit-training.md"
 CLAIMED: Final = (1.0, 4.0, 8.0)
 RUNS: Final = 10
+COUNTS: Final = (100, 300, 1_000, 3_000, 10_000, 100_000)
 HEAD: Final = "| engine | epsilon claimed | epsilon | broken | mu claimed | mu | broken | seconds |"
+
+
+def ceiling(count: int, **claim: float) -> float:
+    """Return the largest bound that this many canaries certify: if all guesses are correct."""
+    return audit_training(list, range(count), lambda _, ids: [0.0] * len(ids), **claim).ceiling
+
+
+def ceiling_table() -> list[str]:
+    """Return the table of the largest bounds, for each number of canaries."""
+    lines = ["| canaries | epsilon, at delta 10⁻⁵, at most | mu, at most |", "|---|---|---|"]
+    for count in COUNTS:
+        epsilon, mu = ceiling(count, epsilon=0.01, delta=1e-5), ceiling(count, mu=0.01)
+        lines.append(f"| {count:,} | {bound_text(epsilon)} | {bound_text(mu)} |")
+    return lines
 
 
 def audit_once(example: dict[str, Any], engine: Any, claim: dict[str, Any], scale: float) -> Any:
@@ -51,7 +67,14 @@ def main(arguments: list[str]) -> None:
     warnings.simplefilter("ignore")  # Opacus warns that its own generator is insecure.
     parser = argparse.ArgumentParser(prog="benchmarks.canaries")
     parser.add_argument("--runs", type=int, default=RUNS)
-    runs = parser.parse_args(arguments).runs
+    parser.add_argument("--ceilings", action="store_true")
+    options = parser.parse_args(arguments)
+    if options.ceilings:
+        table = "\n".join(ceiling_table())
+        print(table)
+        write_between_marks(PAGE, "ceilings", f"\n{table}\n")
+        return
+    runs = options.runs
     example = runpy.run_path(str(ROOT / "examples" / "audit_training.py"))
     started, lines = time.monotonic(), ["", HEAD, "|---" * 8 + "|"]
     print("\n".join(lines[1:]))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import optimize, sparse, special, stats
 from support.alarms import FALSE_ALARM, check_probability, check_rate
 
+from benchmarks.canaries import COUNTS, ceiling, ceiling_table
 from dpnoise.auditing import BrokenError, TrainingReport, audit_training, training
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError
 
@@ -223,7 +224,7 @@ def test_gaussian_noise_keeps_its_claim(claim: Any) -> None:
     """Mu 1 has epsilon 4.38 at delta 1e-5. The bounds hold with probability 0.95 for each run."""
     rng = np.random.default_rng()
     score = noisy(0.9, rng.normal)
-    check_rate(lambda: audit_training(identity, range(300), score, **claim).broken, 10, ERROR)
+    check_rate(lambda: audit_training(identity, range(1000), score, **claim).broken, 10, ERROR)
 
 
 def test_the_guarantees_of_a_gaussian_certify_nearly_what_its_mu_does() -> None:
@@ -307,6 +308,7 @@ def test_a_release_of_the_canaries_certifies_the_ceiling() -> None:
     assert half.certified == pytest.approx(special.logit((ERROR / 2) ** (1 / 300)), abs=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:10 canaries cannot refute")
 def test_the_extreme_scores_are_guessed() -> None:
     """Of ten canaries, 9 and 5 have the highest scores, and 3, 0 and 7 the lowest."""
     scores = [-8, 0, 0, -9, 1, 7, 0, -7, 0, 8]
@@ -342,7 +344,8 @@ def test_infinite_scores_are_the_highest_and_the_lowest() -> None:
 
 
 def test_one_canary_certifies_nothing() -> None:
-    report = audit_training(identity, ["only"], lambda y, _: [len(y)], epsilon=0.1)
+    with pytest.warns(UserWarning, match="1 canaries cannot refute"):
+        report = audit_training(identity, ["only"], lambda y, _: [len(y)], epsilon=0.1)
     assert (report.certified, report.ceiling) == (0.0, 0.0)
     assert not report.refutable
     assert "or all scores" not in report.verdict
@@ -374,6 +377,7 @@ def test_a_million_canaries_take_seconds(claim: Any) -> None:
     assert report.certified > 0.3
 
 
+@pytest.mark.filterwarnings("ignore:10 canaries cannot refute")
 @pytest.mark.parametrize(
     ("scores", "words"),
     [
@@ -437,8 +441,14 @@ def test_a_report_says_what_it_assumes(tmp_path: Path) -> None:
     assert loaded["guesses"][0]["correct"] == 300
 
 
-def test_a_ceiling_below_the_claim_is_reported() -> None:
-    report = audit_training(identity, range(100), look_up, epsilon=8.0)
+def test_a_ceiling_below_the_claim_is_said_before_training_and_reported() -> None:
+    def fail(_: Any) -> Any:
+        pytest.fail("training has begun")
+
+    with pytest.raises(UserWarning, match="and the claim is 8"):  # Warnings are errors in tests.
+        audit_training(fail, range(100), look_up, epsilon=8.0)
+    with pytest.warns(UserWarning, match="100 canaries cannot refute"):
+        report = audit_training(identity, range(100), look_up, epsilon=8.0)
     assert not report.broken
     assert "Cannot be refuted with this many canaries" in report.verdict
 
@@ -447,3 +457,15 @@ def test_the_epsilon_of_a_curve_is_unknown() -> None:
     report = audit_training(identity, range(400), look_up, guarantees=[(1.0, 1e-5), (0.5, 1e-3)])
     assert report.epsilon_lower is None
     assert "the factor of the curve is at least" in report.verdict
+    assert "each bound is a factor of its epsilons" in str(report)
+    assert "at most a factor of" in str(report)
+
+
+def test_the_page_has_the_largest_bounds_of_each_number_of_canaries() -> None:
+    """Without delta, r correct guesses certify x / (1 - x) = e^epsilon, where x^r is the error."""
+    page = Path(__file__).parents[2] / "docs" / "audit-training.md"
+    assert "\n".join(ceiling_table()) in page.read_text()
+    for count in COUNTS:
+        guesses = [2 * (count // share) for share in (4, 16)]
+        largest = max(special.logit((ERROR / 2) ** (1 / r)) for r in guesses)
+        assert ceiling(count, epsilon=0.01) == pytest.approx(largest, rel=1e-9)

@@ -16,6 +16,7 @@ docs/audit-training.md has the argument for both.
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
@@ -163,15 +164,17 @@ class TrainingReport:
     def __str__(self) -> str:
         """Return the verdict, the guesses and the assumptions, in a few lines."""
         at_delta = f", delta {self.delta:g}" if self.delta else ""
-        lines = [
-            f"training with {self.canaries:,} canaries, {self.kind} {self.claimed:g}{at_delta}"
-        ]
+        claim = f"{self.kind} {self.claimed:g}{at_delta}"
+        if self.kind == CURVE:
+            claim = "a privacy curve; each bound is a factor of its epsilons, claimed to be 1"
+        lines = [f"training with {self.canaries:,} canaries, {claim}"]
         lines += [self.verdict, *(f"  {guesses}" for guesses in self.guesses)]
         if self.kind == MU and self.epsilon_lower:
             epsilon = bound_text(self.epsilon_lower)
             lines += [f"epsilon is at least {epsilon}{at_delta} if the curve is Gaussian"]
         took = format_duration(self.seconds)
-        ceiling = f"at most {bound_text(self.ceiling)} could be certified"
+        factor = "a factor of " if self.kind == CURVE else ""
+        ceiling = f"at most {factor}{bound_text(self.ceiling)} could be certified"
         lines += [f"confidence {self.confidence:g}; {ceiling}; {took}", self.assumed]
         return "\n".join(map(escape_text, lines))
 
@@ -273,6 +276,11 @@ def audit_training(  # noqa: PLR0913 - a claim has one of three forms
         The probability that the certified bound is not too large. Runs do not share it: of many
         runs, a fraction of 1 - confidence may be wrong.
 
+    Warns
+    -----
+    UserWarning
+        Before training, if this many canaries cannot refute the claim.
+
     Returns
     -------
     TrainingReport
@@ -304,6 +312,14 @@ def audit_training(  # noqa: PLR0913 - a claim has one of three forms
     count = _check_canaries(canaries)
     pairs = _check_guesses(guesses, count)
     error = (1 - check_probability("confidence", confidence)) / len(pairs)
+    ceiling = max(claim.bound(count, sum(pair), sum(pair), error) for pair in pairs)
+    if ceiling <= claim.value:
+        warnings.warn(
+            f"{count:,} canaries cannot refute the claim: they certify at most "
+            f"{bound_text(ceiling)}, and the claim is {claim.value:g}. Give more canaries, or "
+            "claim mu or a curve. docs/audit-training.md says how many are needed.",
+            stacklevel=2,
+        )
     start = time.perf_counter()
     is_included = _toss_coins(count)
     release = train(_choose(canaries, is_included))
@@ -324,7 +340,7 @@ def audit_training(  # noqa: PLR0913 - a claim has one of three forms
         certified=certified,
         delta=claim.delta,
         epsilon_lower=claim.epsilon_of(certified),
-        ceiling=max(claim.bound(count, sum(pair), sum(pair), error) for pair in pairs),
+        ceiling=ceiling,
         confidence=confidence,
         canaries=count,
         guesses=tuple(results),
