@@ -100,8 +100,8 @@ def check_search(effort: Effort) -> Judgement:
         CONFIRMED if is_found else DIFFERS,
         "A search through 2^p uniforms replaces the single step, and where p is small it works: "
         "one release of one Gaussian excludes the wrong value nearly always, and the true one "
-        "never. The last row is not searched: at p = 53 a double has 2^51 preimages from any "
-        "value, so that even the whole search would exclude nothing.",
+        "never. The last row is not searched: at p = 53 a typical double of the noise has 2^51 "
+        "preimages, so that even the whole search would exclude nothing.",
         [Table("Values 0 and 1, sigma = 4, releases in float64", columns, [*rows, unsearched])],
     )
 
