@@ -8,8 +8,8 @@ checks, at the precision p that is given.
     meet_in_the_middle    any sum of two summands: tabulate one, look the other up
     one_preimage          Theorem 5.1 at p = 53: try three uniforms at random, solve for the last
 
-The last one shows what the cost of exclusion does not say: for p = 53 a typical double has preimages,
-about 2^157 of them, and the first is found after a handful of checks.
+The last one shows what the cost of exclusion does not say: for p = 53 a typical double has about
+2^157 preimages, and the first is found after a handful of checks.
 """
 
 import math

@@ -54,8 +54,8 @@ FIGURES = {
         "docs/limitations.md": r"anything between 2⁻(\S+) and",
     },
     "preimages of a double": {
-        "docs/attacks.md": r"every double has about 2(\S+) preimages",
-        "docs/beyond-the-paper.md": r"a double has about 2(\S+) preimages",
+        "docs/attacks.md": r"double of the noise has about 2(\S+) preimages",
+        "docs/beyond-the-paper.md": r"double of the noise has about 2(\S+) preimages",
     },
 }
 
