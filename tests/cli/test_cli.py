@@ -326,6 +326,29 @@ def test_semicolons_are_read_on_request(tmp_path: Path, capsys: pytest.CaptureFi
     assert releases(run(capsys, "release", path, *arguments)[1])[0]["value"] == 2
 
 
+def test_errors_about_a_request_write_its_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What an error recommends works when it is written there."""
+    path = tmp_path / "people.csv"
+    path.write_bytes(b"x;\xe4\n1;2\n;2\n")
+    top, source = "", f'[source]\npath = "{path}"\n'
+    request = tmp_path / "request.toml"
+    for setting in ('encoding = "latin-1"', 'delimiter = ";"', 'missing = "drop"'):
+        question = '[[publish]]\nstatistics = ["count"]\ncolumn = "x"\n'
+        request.write_text(f"epsilon = 1e6\n{top}\n{source}\n{question}")
+        status, _, err = run(capsys, "release", request)
+        place = "at the top" if setting.startswith("missing") else "under [source]"
+        assert (status, f"{setting} {place}." in err) == (2, True), err
+        if place == "at the top":
+            top += setting
+        else:
+            source += setting + "\n"
+    request.write_text(f"epsilon = 1e6\n{top}\n{source}\n{question}")
+    status, out, _ = run(capsys, "release", request, "--json")
+    assert (status, releases(out)[0]["value"]) == (0, 1)
+
+
 def test_missing_values_are_dropped_on_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,6 @@ drawn, so a crash loses budget but never privacy.
 
 import datetime as dt
 import os
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -405,11 +404,11 @@ class Ledger:
                 f"{neighbours!r}: their epsilons cannot be added."
             )
         if None not in (person, terms.person) and set(person or ()) != set(terms.person or ()):
-            options = "".join(f" --person {shlex.quote(column)}" for column in person or ())
+            with_person = f"with person {', '.join(person)}" if person else "without a person"
             raise BudgetError(
                 f"{self.path} protects {_unit(terms.person)}, the request {_unit(person)}: their "
-                "epsilons cannot be added. Pay from a ledger that protects the same: dpnoise "
-                f"budget create FILE --name NAME --epsilon E{options}."
+                f"epsilons cannot be added. Pay from a ledger that was created {with_person}, by "
+                "create_ledger or dpnoise budget create."
             )
 
     def _amount_of(self, cost: Cost | Amount) -> Amount:
