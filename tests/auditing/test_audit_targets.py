@@ -225,7 +225,7 @@ def test_a_target_that_hangs_is_left_after_the_time_limit() -> None:
         ("import sys; print(len(sys.stdin.read()))", "given 0.0 41 times, wrote 1 lines, not 41."),
         (
             "import random, sys; random.seed(7); [print(random.random()) for _ in sys.stdin]",
-            "one_by_one=True (--one-by-one)",
+            "have it ask for one release a call: one_by_one=True.",
         ),
         (
             "import random, sys; random.seed(7); [print(random.random()) for _ in sys.stdin]",
@@ -363,7 +363,7 @@ def test_a_count_that_refuses_fractions_is_answered_with_the_option_for_whole_va
             raise ValueError(value)
         return value + rng.integers(-3, 4, n)
 
-    with pytest.raises(TargetError, match=r"ValueError: 0\.5.*give pairs='whole' \(--whole\)"):
+    with pytest.raises(TargetError, match=r"ValueError: 0\.5.*give pairs=\"whole\""):
         run_audit(count)
     run_audit(count, pairs="whole")
 

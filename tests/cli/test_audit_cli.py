@@ -33,6 +33,10 @@ def fails(value, n):
     if n > 1:
         raise OSError("no entropy")
     return [0.0]
+def whole(value, n):
+    if value % 1:
+        raise OSError("a fraction")
+    return release(value, n)
 def exits(value, n):
     if value < 0:
         os._exit(1)
@@ -160,15 +164,17 @@ def test_status_0_is_nothing_found(capsys: pytest.CaptureFixture[str]) -> None:
         (["numpy.laplace", "--json", "nowhere/report.json"], "There is no folder nowhere"),
         (["--command", ""], "must be a command"),
         (["--command", "'unbalanced"], "must be a command, got"),
+        (["audited_module:whole", "--pair", "0.5,1"], "only integers, give --whole."),
         (["math:sqrt"], "Give --one-by-one, or a function that calls it n times"),
         (["--all", "--budget", "10"], "--budget must be at least 1000, got 10"),
         (["no_such_module:f"], "no_such_module:f was not imported"),
     ],
 )
 def test_status_2_is_wrong_usage_with_one_line_that_explains(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, _, err = run(capsys, *arguments)
+    assert folder.is_dir()
     assert status == 2
     assert err.startswith("dpnoise: ")
     assert message in err

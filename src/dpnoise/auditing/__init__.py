@@ -105,7 +105,7 @@ def audit(
     known = (of_noise | of_mechanism) - {"target"}
     for name in options:
         if name == "whole":  # As an option of the command is called.
-            raise ArgumentError("There is no option 'whole'. Give {pairs}.", pairs=name)
+            raise ArgumentError(f'There is no option {name!r}. Give pairs="whole".')
         if name not in known:
             raise unknown_name_error("option", name, sorted(known))
         if is_mechanism and name not in of_mechanism:

@@ -36,7 +36,7 @@ _SLOW_START: Final = 2.0
 _TIMED_RELEASES: Final = 64  # Releases that are timed to predict the total time.
 _REASON: Final = (
     "An audit counts releases that are independent of each other. Draw new noise in each call, or "
-    "have it ask for one release a call: one_by_one=True (--one-by-one)."
+    "have it ask for one release a call: one_by_one=True."
 )
 
 
@@ -140,7 +140,7 @@ def with_time_limit(target: Target, seconds: float) -> Target:
         except TargetError as error:
             if value % 1 == 0 or error.__cause__ is None:
                 raise
-            advice = "If it takes only integers, give pairs='whole' (--whole)."
+            advice = 'If it takes only integers, give pairs="whole".'
             raise TargetError(f"{str(error).rstrip('.')}. {advice}") from error.__cause__
 
     def release(value: float, n: int) -> ArrayLike:

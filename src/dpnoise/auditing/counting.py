@@ -385,7 +385,7 @@ def _raise_dependent(call: str, how: str, p_value: float) -> NoReturn:
     raise DependentError(
         f"{call} gave releases that depend on each other: {how}, which by chance has "
         f"probability {chance}. An audit counts independent releases: draw new "
-        "noise for each, or have it ask for one release a call: one_by_one=True (--one-by-one)."
+        "noise for each, or have it ask for one release a call: one_by_one=True."
     )
 
 

@@ -125,22 +125,26 @@ def _describe(error: Exception, typed: Collection[str]) -> str:
         return f"{option} " if option != match[1] else match[0]
 
     if not isinstance(error, ArgumentError | ArgumentTypeError):
-        return str(error)
+        return _name_flags(str(error))
     violation = error.violation
     if violation is None:
-        return error.format_message(_write_option)
+        return _name_flags(error.format_message(_write_option))
     argument = option_for(violation.argument)
     rule = _ARGUMENT.sub(name_option, violation.rule)
     return str(violation._replace(argument=argument, rule=rule))
+
+
+def _name_flags(message: str) -> str:
+    """Return a message of an audit with options in place of arguments that are flags here."""
+    return message.replace("one_by_one=True", "--one-by-one").replace('pairs="whole"', "--whole")
 
 
 def _write_option(argument: str, value: object) -> str:
     """Return an argument of Python and its value as an option."""
     if isinstance(value, dict):  # The groups of columns.
         return " ".join(f"--group-by {name}={','.join(keys)}" for name, keys in value.items())
-    option = f"--{argument.replace('_', '-')}"
     text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    return option if value is True else f"{option} {shlex.quote(text)}"
+    return f"--{argument.replace('_', '-')} {shlex.quote(text)}"
 
 
 class _EndedError(SystemExit):

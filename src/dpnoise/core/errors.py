@@ -77,7 +77,9 @@ class _BrokenRuleError(DpnoiseError):
     def __init__(self, problem: object, **recommended: object) -> None:
         self._text, self._recommended = str(problem), recommended
         self.violation = problem if isinstance(problem, Violation) else None
-        super().__init__(self.format_message(lambda name, value: f"{name}={_python_text(value)}"))
+        super().__init__(
+            self.format_message(lambda name, value: f"{name}={json.dumps(value, allow_nan=False)}")
+        )
 
     def format_message(self, format_argument: Callable[[str, object], str]) -> str:
         """Return the message, with recommended arguments in the form of `format_argument`."""
@@ -85,11 +87,6 @@ class _BrokenRuleError(DpnoiseError):
         for name, value in self._recommended.items():
             text = text.replace(f"{{{name}}}", format_argument(name, value))
         return text
-
-
-def _python_text(value: object) -> str:
-    """Return a recommended argument as Python: texts in double quotes."""
-    return str(value) if isinstance(value, bool) else json.dumps(value, allow_nan=False)
 
 
 class ArgumentError(_BrokenRuleError, ValueError):
@@ -136,11 +133,11 @@ def short_repr(value: object) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
 
 
-def type_name(value: object) -> str:
+def name_with_module(value: object) -> str:
     """Return the type of an object with its module, without parts that begin with an underscore.
 
     >>> from random import Random
-    >>> type_name(Random()), type_name(7)
+    >>> name_with_module(Random()), name_with_module(7)
     ('random.Random', 'int')
     """
     kind = type(value)

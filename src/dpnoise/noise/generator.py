@@ -28,11 +28,11 @@ from dpnoise.core.errors import (
     ArgumentTypeError,
     check_choice,
     check_integer,
+    name_with_module,
     reject,
     reject_type,
     scrub_traceback,
     short_repr,
-    type_name,
 )
 from dpnoise.core.kernel_table import kernel_for_one
 from dpnoise.core.parallel import Worker, run_over_key_stream
@@ -427,8 +427,8 @@ def check_generator(rng: Generator | None) -> Generator:
         return _SYSTEM
     if not isinstance(rng, Generator):
         raise ArgumentTypeError(
-            f"rng must be a dpnoise.Generator, got {type_name(rng)}. Only a dpnoise.Generator "
-            "takes new bits from the operating system for every call."
+            f"rng must be a dpnoise.Generator, got {name_with_module(rng)}. Only a "
+            "dpnoise.Generator takes new bits from the operating system for every call."
         )
     return rng
 

@@ -235,8 +235,8 @@ def _check_parameters(name: str, function: Callable[..., Data], signature: str) 
         text = f"{name} must be a function {signature}, got {name}{parameters}."
         if len(parameters.parameters) == 1:
             repeated = _repeat(name, signature)
-            text += f" Give {{one_by_one}}, or a function that calls it n times: {repeated}."
-        raise ArgumentTypeError(text, one_by_one=True) from None
+            text += f" Give one_by_one=True, or a function that calls it n times: {repeated}."
+        raise ArgumentTypeError(text) from None
 
 
 def _repeat(name: str, signature: str) -> str:
