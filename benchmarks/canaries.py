@@ -30,7 +30,7 @@ COUNTS: Final = (100, 300, 1_000, 3_000, 10_000, 100_000)
 HEAD: Final = "| engine | epsilon claimed | epsilon | broken | mu claimed | mu | broken | seconds |"
 
 
-def ceiling(count: int, **claim: float) -> float:
+def ceiling(count: int, **claim: Any) -> float:
     """Return the largest bound that this many canaries certify: if all guesses are correct."""
     return audit_training(list, range(count), lambda _, ids: [0.0] * len(ids), **claim).ceiling
 
