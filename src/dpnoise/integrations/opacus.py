@@ -358,7 +358,7 @@ class _UnsampledAccountant(accountants.IAccountant):  # type: ignore[misc]
     def get_epsilon(self, delta: float, *_: Any, **__: Any) -> float:  # noqa: ARG002 - as in Opacus
         """Raise an error that says what to do."""
         raise ArgumentError(
-            "There is no epsilon: the accountants of Opacus assume Poisson sampling, and "
+            "No epsilon can be stated: Opacus's accountants assume Poisson sampling, and "
             "make_private was called with poisson_sampling=False. Call it with "
             "poisson_sampling=True, or with one batch of all records."
         )
