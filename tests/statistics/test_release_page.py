@@ -432,3 +432,11 @@ def test_groups_by_statistics_are_one_table() -> None:
 def test_labels_and_notes_are_text(options: dict[str, Any], words: str) -> None:
     with pytest.raises((ArgumentError, ArgumentTypeError), match=re.escape(words)):
         stays(**options)
+
+
+@pytest.mark.parametrize(("delimiter", "shown"), [(",", False), (";", True)])
+def test_a_shown_request_has_no_delimiter_that_its_source_may_contradict(
+    delimiter: str, shown: bool
+) -> None:
+    request = {"epsilon": 1.0, "delimiter": delimiter, "publish": [{"statistics": ["count"]}]}
+    assert ("delimiter" in request_toml(request)) is shown

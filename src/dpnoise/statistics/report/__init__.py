@@ -115,7 +115,8 @@ def _date(text: str) -> str:
 def request_toml(request: Data) -> str:
     r"""Return the data of a request as TOML, which `load_request` reads.
 
-    Settings without a value are left out. A list is one line, shorter than with tomli-w.
+    Settings without a value are left out, and a comma as the delimiter, because a source may name
+    another. A list is one line, shorter than with tomli-w.
 
     Examples
     --------
@@ -129,6 +130,8 @@ def request_toml(request: Data) -> str:
     tables = ("labels", "derived", "groups")
     others = {*tables, "hierarchy", "publish"}
     top = {name: part for name, part in request.items() if name not in others}
+    if top.get("delimiter") == ",":
+        del top["delimiter"]
     parts = [("", top), *((f"[{name}]\n", request.get(name)) for name in tables)]
     for finer, coarser in request.get("hierarchy", {}).items():
         for column, groups in coarser.items():
