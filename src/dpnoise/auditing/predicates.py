@@ -272,8 +272,8 @@ def boosted_trees(
     cut goes below. The number of parts is that of y, the parts are those of z.
 
     >>> tree = (0, 2.5, False, 10.0, (-1, 1.0, True, 20.0, 30.0))
-    >>> [boosted_trees(y, y, 1.0, [tree]) for y in ([2], [3], [3, 4])]
-    [11.0, 21.0, 31.0]
+    >>> boosted_trees([2], [2], 1.0, [tree]), boosted_trees([3, 4], [3, 4], 1.0, [tree])
+    (11.0, 31.0)
     """
     total = base
     for tree in trees:
