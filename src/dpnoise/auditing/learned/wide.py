@@ -66,7 +66,7 @@ class Discriminant:
         for start in range(0, len(rows), TUNING.block_rows):
             span = slice(start, start + TUNING.block_rows)
             x, counts = self._features(rows[span]), np.stack([count0[span], count1[span]])
-            self._means += counts @ x
+            self._means += np.einsum("ij,jk", counts, x)  # Not by BLAS: see `_add_products`.
             self._counts += counts.sum(axis=1)
             _add_products(np.ascontiguousarray(x), counts.sum(axis=0), self._squares)
 
