@@ -696,7 +696,10 @@ assert dpnoise.audit(lambda data, n: [data] * n, 1.0, neighbours=[(0, 1)], budge
     ("answer", "words"),
     [
         (lambda bit: "yes" if bit else "no", {"y is 'yes'", "y is 'no'"}),
-        (lambda bit: 0 if bit else "hidden", {"y is at most 0", "y is 'hidden'"}),
+        (
+            lambda bit: 0 if bit else "hidden",
+            {"y is at most 0", "y is 'hidden'", "its form is 'int'", "its form is 'str'"},
+        ),
         (lambda bit: (bit, "answer"), {"y[0] is above 0", "y[0] is at most 0"}),
         (
             lambda bit: 7 if bit else math.nan,

@@ -623,13 +623,19 @@ def test_another_rule_for_suppression_is_an_error(rule: Any) -> None:
 
 
 def test_a_rule_judges_intervals_and_leaves_numbers_without_a_margin() -> None:
-    """The interval of 3 rows covers nearly everything; without one, nothing is known."""
+    """The interval of 3 rows covers nearly everything; without one, nothing is known.
+
+    One of 20 intervals may miss and be short: 11 short ones of 20 have a probability below 1e-9.
+    """
     frame = pl.DataFrame({"x": [1.0, 2.0, 3.0]})
     question = Question(["median"], "x", 0, 100)
-    for intervals in (True, False):
+    hidden = {True: 0, False: 0}
+    for intervals in [True, False] * 20:
         request = Request(0.01, [question], intervals=intervals, suppress="margin > 0.3")
         (published,) = statistics.publish(frame, request)
-        assert (published.release.value is None) == intervals
+        hidden[intervals] += published.release.value is None
+    assert hidden[True] >= 10
+    assert hidden[False] == 0
 
 
 @pytest.mark.parametrize("names", [["sum"], ["count", "sum", "mean"]])
