@@ -51,9 +51,8 @@ from dpnoise.core.errors import DpnoiseError
 Pair = tuple[float, float]
 
 _PAIR_CALLS: Final = 32  # Most calls for each value in the first count, which has many pairs.
-# Calls have multiples of this size. Libraries draw normals in pairs, or in blocks of 16 of which
-# PyTorch draws the last one of a call again: so the smallest call has two blocks.
-_CALL_UNIT: Final = 32
+# Calls have multiples of this size: libraries draw normals in pairs or in blocks of 16.
+_CALL_UNIT: Final = 16
 
 _SEARCH_WORDS: Final = (
     "A search looked for values whose noise is unlike that of others, on a few releases of each. "

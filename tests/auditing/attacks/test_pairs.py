@@ -2,9 +2,10 @@
 
 import numba
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
-from dpnoise.auditing.attacks.pairs import log_32, sincos_32
+from dpnoise.auditing.attacks.pairs import _pair_in_blocks, log_32, sincos_32
 
 
 @numba.njit  # type: ignore[untyped-decorator]
@@ -33,3 +34,12 @@ def test_logarithm_sine_and_cosine_are_within_two_units_of_float32() -> None:
     ):
         units = 2 * np.spacing(np.abs(exact).astype(np.float32))
         assert (np.abs(result - exact) <= np.maximum(units, 2.0**-40)).all()
+
+
+@pytest.mark.parametrize(("releases", "trials"), [(15, 0), (16, 8), (21, 8), (32, 16), (40, 8)])
+def test_pairs_in_blocks_need_one_block_and_leave_out_one_that_was_drawn_again(
+    releases: int, trials: int
+) -> None:
+    paired = _pair_in_blocks(np.arange(float(releases)))
+    assert len(paired) == trials
+    assert all(second - first == 8 for first, second in paired)

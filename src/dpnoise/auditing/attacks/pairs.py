@@ -230,8 +230,14 @@ def _pair_successive(y: Releases, phase: int) -> Releases:
 
 
 def _pair_in_blocks(y: Releases) -> Releases:
-    """Pair element j with j + 8 in each block of 16, except in the last, which torch redraws."""
-    blocks = y[: max(0, len(y) // _BLOCK - 1) * _BLOCK].reshape(-1, 2, _BLOCK // 2)
+    """Pair element j with j + 8 in each block of 16.
+
+    If numbers are left over, PyTorch draws the last 16 again. So the last block is not used, unless
+    it is the only one.
+    """
+    full = len(y) // _BLOCK
+    used = max(min(full, 1), full - (len(y) % _BLOCK > 0))
+    blocks = y[: used * _BLOCK].reshape(-1, 2, _BLOCK // 2)
     return blocks.transpose(0, 2, 1).reshape(-1, 2)
 
 
