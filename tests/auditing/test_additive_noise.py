@@ -423,7 +423,7 @@ DEPENDENT = {
 @pytest.mark.parametrize("release", DEPENDENT.values(), ids=DEPENDENT.keys())
 def test_releases_that_depend_on_each_other_are_refused(release: Release) -> None:
     with pytest.raises(TargetError, match=r"depend on each other|gave one number"):
-        dpnoise.audit(release, 1.0, attacks=["threshold"], budget=480_000 if LONG else 60_000)
+        dpnoise.audit(release, 1.0, attacks=["threshold"], budget=480_000)
 
 
 def test_a_period_that_is_longer_than_the_counted_calls_breaks_nothing() -> None:
