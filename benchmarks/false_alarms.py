@@ -73,7 +73,7 @@ def _tuples(bit: int, n: int) -> Any:
 
 
 def _nested(value: int, n: int) -> Any:
-    """Return a number twice as likely inside a list as by itself, and a text with it."""
+    """Return a number twice as likely inside a list as outside of one, together with a text."""
     numbers = zip(_number(value, n).tolist(), (rng.random(n) < 2 / 3).tolist(), strict=True)
     return [([x, ["in"]] if inner else x, "text") for x, inner in numbers]
 

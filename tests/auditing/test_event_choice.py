@@ -148,7 +148,7 @@ def test_a_rare_event_that_the_first_fresh_releases_miss_is_not_given_up(
 def test_an_event_that_does_better_in_fresh_releases_than_where_it_was_chosen_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All releases together then promise less than the fresh ones alone."""
+    """All releases together then promise less than the fresh ones."""
     sizes = Sizes(0, 0, 150_000, 125_000, 75_000, 700_000)
     event = proposal((0.2 * sizes.tuning, 0.2 * sizes.tuning))
     fresh = lambda _, proposed, n: n * np.array([[0.5, 0.18]] * len(proposed))  # noqa: E731
