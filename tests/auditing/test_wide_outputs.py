@@ -210,8 +210,8 @@ def test_a_view_of_the_caller_is_part_of_each_output() -> None:
 
     report = audit(with_large_index, 20_000, views=[is_hash])
     assert 1.0 < report.epsilon_lower < 2.0
-    # The event names the view, or a discriminant of all parts, of which the view is one.
-    assert "views[0](y)" in str(report.findings[0].predicate)
+    # The event is of the view, or of a discriminant of all parts, of which the view is one.
+    assert "own(y, 'is_hash')" in report.findings[0].predicate
     assert audit(with_large_index, 20_000).epsilon_lower < 0.5
 
 
