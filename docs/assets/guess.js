@@ -106,8 +106,13 @@ class Game {
   }
 }
 
-document.querySelectorAll("section[data-game]").forEach(section => {
+// Both games look alike: the page has the parts of the first.
+const games = document.querySelectorAll("section[data-game]");
+games.forEach(section => {
+  section.innerHTML = games[0].innerHTML;
   section.hidden = false;
+});
+games.forEach(section => {
   section.querySelectorAll(".guarantee").forEach(mark => {
     mark.style.left = `${100 * GUARANTEE}%`;
   });
