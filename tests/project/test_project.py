@@ -89,6 +89,8 @@ def test_the_docs_have_the_results_of_every_attack() -> None:
     for name in [*ATTACKS, *SIDE_CHANNEL_CHECKS]:
         _, table = page.split(f"<!-- {name}: begin -->")
         assert table.startswith("\n| target |"), f"run `make attacks`: {name}"
+    for name, attack in ATTACKS.items():
+        assert re.search(rf"^\| `{name}` \|[^|]+\| {attack.access}\b", page, re.MULTILINE), name
 
 
 def test_no_table_of_the_pages_is_empty() -> None:
