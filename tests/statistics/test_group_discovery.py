@@ -398,8 +398,14 @@ def test_a_value_that_is_missing_is_found_in_rows_of_every_group() -> None:
 def test_margins_hold_for_groups_of_at_least_the_threshold(mechanism: str) -> None:
     """A group of n >= T persons is shown only with noise of at least T - n.
 
-    The margin then holds with the stated probability or more. Noise that lifts a smaller group to
-    the threshold is beyond the margin more often, which docs/persons.md says.
+    The margin then holds with the stated probability or more. Proof: let the noise exceed the
+    margin m in either direction with probability at most q/2, and d = n - T >= 0. The group is
+    shown if the noise is at least -d, so with probability at least 1/2. If d <= m, only noise above
+    m fails: with probability at most (q/2)/(1/2) = q. If d > m, the margin fails with probability
+    at most (q - r)/(1 - r) <= q, where r is the probability of noise below -d.
+
+    Noise that lifts a smaller group to the threshold is beyond the margin more often, which
+    docs/persons.md says.
     """
     rounds = 100_000 if LONG else 10_000
     rule: Any = discover(COUNT, confidence=0.9, mechanism=mechanism).discoveries()[0]
