@@ -34,7 +34,7 @@ def threshold(  # Most of its lines are documentation.
 ) -> int:
     """Return the smallest noisy number of persons with which a group may be shown.
 
-    It is the same if neighbouring data sets replace a person: docs/budgets.md has the proof.
+    It also holds if neighbouring data sets replace a person (proof: docs/statistics-proofs.md).
 
     Parameters
     ----------
