@@ -202,6 +202,8 @@ def test_errors_are_reported_before_noise_is_drawn(
         monkeypatch.setattr(query, "release", fail_if_called)
     text = write(tmp_path / "text.csv", "x\n1\n2\nsecret\n4\n")
     missing = write(tmp_path / "missing.csv", "x,y\n1,1\n,2\n3,3\n")
+    commas = write(tmp_path / "commas.csv", "x;y\n1,5;2\n")
+    no_id = write(tmp_path / "no-id.csv", "x,who\n1,a\n2,\n")
     truncated = tmp_path / "truncated.parquet"
     truncated.write_bytes(table.with_suffix(".parquet").read_bytes()[:-20])
     mean = [*BOUNDS, "--query", "mean"]
@@ -210,7 +212,12 @@ def test_errors_are_reported_before_noise_is_drawn(
         ([table, "--column", "income"], "has no column 'income'. Its first line has 2 entries."),
         ([table.with_suffix(".parquet"), "--column", "income"], "It has: city, x."),
         ([text, *mean], "Row 3 of column 'x' (the header not counted) holds text"),
-        ([text, *mean], "empty it and say --missing drop."),
+        ([text, *mean], "not a number. Correct it, or empty it and say --missing drop."),
+        ([commas, *mean, "--delimiter", ";"], "decimal commas, say --decimal , to read them."),
+        (
+            [no_id, *mean, "--person", "who", "--max-rows", "1"],
+            "count each as a separate person: --without-id own.",
+        ),
         ([missing, *mean], "Row 2 of column 'x' (the header not counted) has no value"),
         ([missing, *mean], "To leave out such rows, say --missing drop."),
         ([write(tmp_path / "empty.csv", ""), *mean], "is empty"),
@@ -331,16 +338,20 @@ def test_errors_about_a_request_write_its_settings(
 ) -> None:
     """What an error recommends works when it is written there."""
     path = tmp_path / "people.csv"
-    path.write_bytes(b"x;\xe4\n1;2\n;2\n")
+    path.write_bytes(b"x;\xe4\n1,5;2\n;2\n")
     top, source = "", f'[source]\npath = "{path}"\n'
     request = tmp_path / "request.toml"
-    for setting in ('encoding = "latin-1"', 'delimiter = ";"', 'missing = "drop"'):
+    for setting, place in (
+        ('encoding = "latin-1"', "under [source]."),
+        ('delimiter = ";"', "under [source]."),
+        ('decimal = ","', "under [source] to read them."),
+        ('missing = "drop"', "at the top."),
+    ):
         question = '[[publish]]\nstatistics = ["count"]\ncolumn = "x"\n'
         request.write_text(f"epsilon = 1e6\n{top}\n{source}\n{question}")
         status, _, err = run(capsys, "release", request)
-        place = "at the top" if setting.startswith("missing") else "under [source]"
-        assert (status, f"{setting} {place}." in err) == (2, True), err
-        if place == "at the top":
+        assert (status, f"{setting} {place}" in err) == (2, True), err
+        if place == "at the top.":
             top += setting
         else:
             source += setting + "\n"

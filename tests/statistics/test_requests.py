@@ -385,6 +385,11 @@ def test_both_margins_are_shown_and_named(
         ("[groups]", "[groups", "is not TOML"),
         ("[[publish]]", "[publish]", "is not TOML"),
         ('column = "income"', 'column = "pay"', "has no column 'pay'"),
+        (
+            'column = "income"',
+            'column = "income"\nledger = "spent.json"',
+            "ledger is a setting of the whole request, and not of [[publish]]. Write it above the",
+        ),
         ('source = "people.csv"', 'source = "none.csv"', "no file none.csv"),
         ('source = "people.csv"', "", "Say which data"),
     ],
@@ -461,6 +466,10 @@ def test_a_request_describes_its_source(capsys: pytest.CaptureFixture[str]) -> N
             "must not contain a password",
         ),
         ('[source]\npath = "none-*.csv"', "no file none-*.csv"),
+        (
+            '[source]\npath = "a"\nperson = "who"',
+            "not of [source]. Write it above the first [table] line.",
+        ),
     ],
 )
 def test_a_source_that_cannot_be_is_one_line_before_noise(

@@ -1,6 +1,7 @@
 """Requests from TOML files, with their data and their ledger."""
 
 import tomllib
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from os import PathLike
 from pathlib import Path
@@ -93,7 +94,10 @@ def load_request(
         reason = str(error) if is_toml_error else "it is not UTF-8 text"
         raise ArgumentError(f"{path} is not TOML: {reason}.") from None
     try:
-        source = parse_source(settings.pop("source", None), path.parent)
+        described = settings.pop("source", None)
+        if isinstance(described, dict):
+            _check_names(described, ["path", *_names_of(Files)], "[source]")
+        source = parse_source(described, path.parent)
         if isinstance(source, Files) and "delimiter" in settings:
             raise ArgumentError("Write the delimiter where the rest of the source is: [source].")
         ledger = settings.pop("ledger", None)
@@ -113,13 +117,27 @@ def load_request(
 
 def _from_table(kind: Any, table: dict[str, Any]) -> Any:
     """Make a dataclass from a TOML table; raise if a name is unknown or missing."""
-    names = [known.name for known in fields(kind)]
-    for name in table:
-        if name not in names:
-            raise unknown_name_error("setting", name, names)
+    _check_names(table, _names_of(kind), "[[publish]]")
     if kind is Question and "statistics" not in table:
         raise ArgumentError("Every question must name its statistics.")
     return kind(**({"epsilon": None} | table if kind is Request else table))
+
+
+def _names_of(kind: Any) -> list[str]:
+    """Return the names of the fields of a dataclass."""
+    return [known.name for known in fields(kind)]
+
+
+def _check_names(table: dict[str, Any], names: Collection[str], heading: str) -> None:
+    """Raise if a table has an unknown name, or a setting of the request below its heading."""
+    for name in table:
+        if name not in names and name in {*_names_of(Request), "source", "ledger"}:
+            raise ArgumentError(
+                f"{name} is a setting of the whole request, and not of {heading}. Write it above "
+                "the first [table] line."
+            )
+        if name not in names:
+            raise unknown_name_error("setting", name, names)
 
 
 def _groups(table: object, folder: Path) -> dict[str, Any]:

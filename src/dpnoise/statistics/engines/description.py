@@ -10,11 +10,11 @@ import stat
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from dpnoise.core.errors import ArgumentError, check_choice, reject, short_repr, unknown_name_error
+from dpnoise.core.errors import ArgumentError, check_choice, reject, short_repr
 from dpnoise.core.safe_text import escape_text
 
 DATABASES: Final = ("sqlite", "duckdb", "postgres")
@@ -143,17 +143,16 @@ def _check_hive(hive: object) -> None:
 
 
 def parse_source(setting: object, folder: Path) -> Files | Path | None:
-    """Return the data source of a TOML request: a path in `folder`, or `Files` for a table."""
+    """Return the data source of a TOML request: a path in `folder`, or `Files` for a table.
+
+    The caller has checked the names in the table.
+    """
     if setting is None:
         return None
     if isinstance(setting, str):
         return folder / setting
     if not isinstance(setting, dict):
         raise ArgumentError(f"source must be the name of a file, got {short_repr(setting)}.")
-    allowed = ["path", *(field.name for field in fields(Files))]
-    for name in setting:
-        if name not in allowed:
-            raise unknown_name_error("setting", name, allowed)
     path_or_paths = setting.get("paths", setting.get("path"))
     if path_or_paths is None or {"path", "paths"} <= setting.keys():
         raise ArgumentError('source must have path = "people.csv" or paths = ["a.csv", "b.csv"].')

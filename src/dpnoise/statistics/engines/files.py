@@ -146,14 +146,18 @@ def _columns_of(
 
 
 def _locate_error(error: frames.RowError, source: RowSource) -> frames.RowError:
-    """Return the error with the number of its first row, if rows can be read again."""
+    """Return the error with its remedy and, if rows can be read again, its first row."""
+    location, files = None, source.files
     for path in source.paths if source.is_repeatable else ():
         row = frames.find_first_wrong_row(error, _columns_of([error.plan], source, path=path))
         if row is not None:
             of_file = f" of {path}" if len(source.paths) > 1 else ""
             header = " (the header not counted)" if source.has_header else ""
-            return error.at(f"Row {row}{of_file} of column {error.column!r}{header}")
-    return error
+            location = f"Row {row}{of_file} of column {error.column!r}{header}"
+            break
+    # Numbers cannot have decimal commas if columns are separated by commas.
+    may_have_commas = file_format(files) == "csv" and "," not in (files.delimiter, files.decimal)
+    return error.at(location, may_have_commas=may_have_commas)
 
 
 def described_columns(files: Files) -> str:

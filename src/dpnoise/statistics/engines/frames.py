@@ -53,7 +53,13 @@ class RowError(ArgumentError):
     """A row of a column has text that is not a number, or no value where one is required."""
 
     def __init__(
-        self, plan: Plan, column: str, *, is_missing: bool, location: str | None = None
+        self,
+        plan: Plan,
+        column: str,
+        *,
+        is_missing: bool,
+        location: str | None = None,
+        may_have_commas: bool = False,
     ) -> None:
         self.plan, self.column, self.is_missing = plan, column, is_missing
         if is_missing:
@@ -63,14 +69,23 @@ class RowError(ArgumentError):
             is_date = SourceColumn(column, DATE) in plan.sources
             problem = f"holds text that is not {'a date such as 2024-01-31' if is_date else NUMBER}"
             advice = "Correct it, or empty it and say {missing}."
+            if may_have_commas and not is_date:
+                advice = "If its numbers have decimal commas, say {decimal} to read them. " + advice
             asks = [ask for ask in plan.value_asks if ask.column == column]
             if asks and all(ask == Edges(column, (-inf, inf)) for ask in asks):
                 advice += " Counting rows needs no column: leave it out."
-        super().__init__(f"{location or f'Column {column!r}'} {problem}. {advice}", missing="drop")
+        message = f"{location or f'Column {column!r}'} {problem}. {advice}"
+        super().__init__(message, missing="drop", decimal=",")
 
-    def at(self, location: str) -> Self:
-        """Return the same error with the location of its first row."""
-        return type(self)(self.plan, self.column, is_missing=self.is_missing, location=location)
+    def at(self, location: str | None, *, may_have_commas: bool) -> Self:
+        """Return the same error of a file, with the location of its first row if it is known."""
+        return type(self)(
+            self.plan,
+            self.column,
+            is_missing=self.is_missing,
+            location=location,
+            may_have_commas=may_have_commas,
+        )
 
 
 @contextmanager
