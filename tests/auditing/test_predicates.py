@@ -21,7 +21,7 @@ from dpnoise.auditing.learned import expected_bounds, views
 from dpnoise.auditing.learned.events import propose_events
 from dpnoise.auditing.learned.expected_bounds import Proposal
 from dpnoise.auditing.learned.exports import write_event
-from dpnoise.auditing.outputs import Encoder, list_parts
+from dpnoise.auditing.output_rows import Encoder, list_parts
 from dpnoise.auditing.predicates import evaluate_predicate
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import make_target

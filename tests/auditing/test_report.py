@@ -18,7 +18,7 @@ from dpnoise import cli
 from dpnoise.auditing import additive_noise
 from dpnoise.auditing.neighbours import neighbours_of
 from dpnoise.auditing.options import AuditOptions
-from dpnoise.auditing.outputs import Encoder
+from dpnoise.auditing.output_rows import Encoder
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import target
 from dpnoise.core.errors import ArgumentError

@@ -20,13 +20,14 @@ from dpnoise.auditing.final_count import count_final_events, final_trials
 from dpnoise.auditing.neighbours import MOST_PAIRS_LIKE, neighbours_of
 from dpnoise.auditing.options import AuditOptions, Progress, Watch
 from dpnoise.auditing.output_budget import plan_sizes
-from dpnoise.auditing.outputs import OutputSource, describe_pair
+from dpnoise.auditing.outputs import OutputSource
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.running_time import check_running_time
 from dpnoise.auditing.targets import MECHANISMS
 from dpnoise.auditing.targets.mechanisms import Pair
 from dpnoise.auditing.targets.target import MECHANISM_SIGNATURE, TargetError, check_target
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.auditing.wording import describe_pair
 
 _COIN: Final = " on average: a fair coin chose the data set of each release"
 _METHOD: Final = (

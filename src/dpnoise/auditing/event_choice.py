@@ -18,7 +18,7 @@ from dpnoise.auditing.learned.expected_bounds import Proposal, Score
 from dpnoise.auditing.learned.exports import write_event
 from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.output_budget import Sizes
-from dpnoise.auditing.outputs import OutputSource, describe_data, describe_pair
+from dpnoise.auditing.outputs import OutputSource
 from dpnoise.auditing.screening import (
     distinct_data_sets,
     map_in_threads,
@@ -28,6 +28,7 @@ from dpnoise.auditing.screening import (
 )
 from dpnoise.auditing.targets.mechanisms import Pair
 from dpnoise.auditing.tuning import TUNING
+from dpnoise.auditing.wording import describe_data, describe_pair
 from dpnoise.core.arrays import Floats
 
 _CONSTANT: Final = Event(

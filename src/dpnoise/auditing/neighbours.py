@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpnoise.auditing.outputs import to_json_types
+from dpnoise.auditing.programs import to_json_types
 from dpnoise.auditing.targets.mechanisms import Data, Pair
 from dpnoise.auditing.targets.target import Target, TargetError
 from dpnoise.core.arrays import Floats

@@ -7,8 +7,10 @@ second. Its first requests show what it does. If it does not answer while its in
 input is closed, and the program is then started for each request.
 """
 
+import json
 import math
 import queue
+import shlex
 import subprocess
 import tempfile
 import threading
@@ -18,6 +20,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import IO, Final
 
+from dpnoise.auditing.targets.mechanisms import Data
 from dpnoise.auditing.targets.target import (
     DependentError,
     TargetError,
@@ -26,6 +29,8 @@ from dpnoise.auditing.targets.target import (
     run_command,
     start_command,
 )
+from dpnoise.core import strict_json
+from dpnoise.core.errors import ArgumentError
 
 Lines = queue.SimpleQueue[str | None]  # The lines that a process wrote, and None at their end.
 
@@ -46,6 +51,22 @@ class Program:
         self._process: _Process | None = None
         self._stays: bool | None = None  # Whether it answers several requests; None is unknown.
         self._first: list[tuple[str, list[str]]] | None = []  # The first requests and answers.
+
+    def outputs(self, data: Data, n: int) -> list[object]:
+        """Ask the program for n outputs, as one line of JSON."""
+        try:
+            line = strict_json.dumps({"data": to_json_types(data), "n": n}).replace("\n", "") + "\n"
+        except ArgumentError as error:
+            raise TargetError(str(error)) from None
+        except TypeError:
+            message = f"A program reads data sets as JSON, which has no {type(data).__name__}."
+            raise TargetError(message) from None
+        call = f"{shlex.join(self._command)}, asked for {n} outputs,"
+        lines = self.ask(line, n, call)
+        try:
+            return [json.loads(line) for line in lines]
+        except ValueError:
+            raise TargetError(f"{call} wrote a line that is not JSON.") from None
 
     def ask(self, request: str, n: int, call: str) -> list[str]:
         """Send a request, and return the n lines of the answer; errors begin with `call`."""
@@ -94,6 +115,22 @@ class Program:
                 raise DependentError(
                     f"{call} gave the same in two processes: a fixed seed. {reason}"
                 )
+
+
+def to_json_types(data: Data) -> Data:
+    """Return a data set in types that JSON has; a frame becomes a list of its rows."""
+    if hasattr(data, "iloc") and hasattr(data, "columns"):
+        if not data.columns.is_unique:
+            raise ArgumentError("The columns of a frame must have different names, for JSON.")
+        return to_json_types(data.to_dict("records"))
+    for as_list in ("to_dicts", "to_pylist", "to_list", "tolist"):  # Polars, Arrow, pandas, NumPy.
+        if hasattr(data, as_list):
+            return getattr(data, as_list)()
+    if isinstance(data, dict):
+        return {key: to_json_types(part) for key, part in data.items()}
+    if isinstance(data, list | tuple):
+        return [to_json_types(part) for part in data]
+    return data
 
 
 class _Process:

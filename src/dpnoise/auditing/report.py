@@ -13,7 +13,7 @@ import numpy as np
 
 from dpnoise.auditing import page, wording
 from dpnoise.auditing.attacks.base import EventCount
-from dpnoise.auditing.outputs import list_parts
+from dpnoise.auditing.output_rows import list_parts
 from dpnoise.auditing.predicates import evaluate_predicate, reads_releases
 from dpnoise.auditing.processes import Observation
 from dpnoise.auditing.targets.target import installed_version

@@ -18,12 +18,12 @@ from scipy import stats
 from dpnoise.auditing.attacks.base import Event, EventCount
 from dpnoise.auditing.attacks.certified_bounds import EPSILON, BoundEstimator, Claim, upper_limit
 from dpnoise.auditing.options import AuditOptions
-from dpnoise.auditing.outputs import OutputSource, describe_pair
+from dpnoise.auditing.outputs import OutputSource
 from dpnoise.auditing.processes import Observation
 from dpnoise.auditing.targets.mechanisms import Pair
 from dpnoise.auditing.targets.target import TargetError
 from dpnoise.auditing.tuning import TUNING
-from dpnoise.auditing.wording import bound_text, format_percent
+from dpnoise.auditing.wording import bound_text, describe_pair, format_percent
 from dpnoise.core.arrays import Flags, Floats
 
 NAME: Final = "running time"

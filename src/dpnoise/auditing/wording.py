@@ -1,9 +1,17 @@
-"""Formats of the numbers in a report. Rounding never makes a finding look stronger than it is."""
+"""Formats of the numbers and data sets in a report.
+
+Rounding never makes a finding look stronger than it is.
+"""
 
 import math
 from decimal import ROUND_FLOOR, Context
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+
+from dpnoise.core.errors import is_real
+
+_LONGEST_DATA: Final = 60  # Characters in the description of a data set.
 _LONGEST_PREDICATE: Final = 400  # Characters of a predicate that a terminal shows in full.
 _SHORTENED_PREDICATE: Final = 200  # The characters that it shows of a longer one.
 
@@ -15,6 +23,36 @@ def format_value(x: float | str) -> str:
     ('1', '0.1', '1.152921504606847e+18')
     """
     return x if isinstance(x, str) else repr(float(x)).removesuffix(".0")
+
+
+def describe_data(data: Any) -> str:
+    """Return a short description of a data set for reports and errors.
+
+    >>> describe_data(np.array([1.0, 2.0])), describe_data(3), describe_data(list(range(100)))
+    ('[1, 2]', '3', '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, ...] (100)')
+    """
+    plain = data.tolist() if isinstance(data, np.ndarray) else data
+    if isinstance(plain, list | tuple) and not all(is_real(part) for part in plain):
+        return f"{type(data).__name__} of {len(plain)} row{'s' * (len(plain) != 1)}"
+    if isinstance(plain, list | tuple):
+        text = f"[{', '.join(map(_format_part, plain))}]"
+        if len(text) <= _LONGEST_DATA:
+            return text
+        cut = text[: _LONGEST_DATA - 12].rpartition(",")[0]
+        return f"{cut}, ...] ({len(plain)})"
+    if hasattr(plain, "shape"):
+        return f"{type(plain).__name__} of shape {tuple(plain.shape)}"
+    text = _format_part(plain)
+    return text if len(text) <= _LONGEST_DATA else f"{text[: _LONGEST_DATA - 3]}..."
+
+
+def describe_pair(pair: tuple[Any, Any]) -> tuple[str, str]:
+    """Return short descriptions of both data sets of a pair."""
+    return describe_data(pair[0]), describe_data(pair[1])
+
+
+def _format_part(part: object) -> str:
+    return repr(part).removesuffix(".0") if isinstance(part, float) else repr(part)
 
 
 def bound_text(epsilon: float, claimed: float = 0.0) -> str:
