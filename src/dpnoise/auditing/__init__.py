@@ -43,6 +43,7 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module 'dpnoise.auditing' has no attribute {name!r}")
 
 
+# Most of its lines are documentation.
 def audit(
     target: object,
     epsilon: float | None = None,

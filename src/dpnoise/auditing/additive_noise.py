@@ -108,6 +108,7 @@ class AuditPlan:
         return BoundEstimator(self.options.claim, self.final_size, self.final_error)
 
 
+# Most of its lines are documentation.
 def audit_noise(  # noqa: PLR0913 - the options of an audit, which `AuditOptions` holds behind it
     target: object,
     epsilon: float | None = None,

@@ -42,6 +42,7 @@ _METHOD: Final = (
 )
 
 
+# Most of its lines are documentation.
 def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOptions` holds
     target: object,
     epsilon: float | None = None,

@@ -235,19 +235,7 @@ def _compare_events(
     So the event with the largest estimate under much more caution is returned as well, if it
     differs.
     """
-    optimistic = replace(estimator, caution=-1.0)
-    cautious = replace(estimator, caution=TUNING.discount_of_best)
-    most_cautious = replace(estimator, caution=TUNING.discount_of_safest)
-    events = [event for event, _ in proposed]
-    first_counts = np.array([event.hits for event in events])
-    low, high = (
-        expected_bounds.reestimate(events, first_counts, sizes.tuning, estimate)
-        for estimate in (cautious, optimistic)
-    )
-    order = _order_by_turns(low, np.array([event.expected_bound for event in events]), high)
-    leaks = _best_leaks(events, first_counts, sizes.tuning, estimator)
-    order = list(dict.fromkeys([*leaks, *order]))
-    left = [proposed[i] for i in _drop_equal_events(order, proposed, first_counts)]
+    left = _order_for_comparison(proposed, sizes.tuning, estimator)
     counts, trials = np.zeros((len(left), 2)), 0
     planned = sizes.comparing * len(distinct_data_sets(left))
     for most, fraction in TUNING.comparison_rounds:
@@ -255,23 +243,52 @@ def _compare_events(
         # The remaining data sets share the releases that were planned for dropped ones.
         fresh = int(fraction * planned / len(distinct_data_sets(left)))
         counts, trials = counts + tally_events(source, left, fresh), trials + fresh
-        events = [event for event, _ in left]
-        all_counts = counts + [event.hits for event in events]
-        high = expected_bounds.reestimate(events, all_counts, trials + sizes.tuning, optimistic)
-        low = expected_bounds.reestimate(events, counts, trials, cautious)
-        best = int(low.argmax())  # It stays, even if the other releases speak against it.
-        rivals = [i for i in _order_by_turns(low, high) if i == best or high[i] >= low[best]]
-        lowest = expected_bounds.reestimate(events, counts, trials, most_cautious)
-        safest: dict[int, int] = {}  # For each pair, the event with the largest of these bounds.
-        for i in np.argsort(-lowest, kind="stable").tolist():
-            safest.setdefault(id(left[i][1]), i)
-        leaks = _best_leaks(events, all_counts, trials + sizes.tuning, estimator)
-        kept = [rivals[0], *safest.values(), *leaks]
-        order = _drop_equal_events([*kept, *rivals[1:]], left, counts)
+        kept, rivals = _choose_round(left, counts, trials, sizes.tuning, estimator)
+        order = _drop_equal_events([*kept, *rivals], left, counts)
         left, counts = [left[i] for i in order], counts[order]
         if set(order) <= set(kept):
             break
     return *_choose_counted(left, counts, trials, sizes.tuning, estimator), trials
+
+
+def _order_for_comparison(
+    proposed: list[tuple[Proposal, Pair]], tuning: int, estimator: BoundEstimator
+) -> list[tuple[Proposal, Pair]]:
+    """Return events without equal ones, the best by their counts in the `tuning` releases first."""
+    events = [event for event, _ in proposed]
+    counts = np.array([event.hits for event in events])
+    low, high = (
+        expected_bounds.reestimate(events, counts, tuning, replace(estimator, caution=caution))
+        for caution in (TUNING.discount_of_best, -1.0)
+    )
+    order = _order_by_turns(low, np.array([event.expected_bound for event in events]), high)
+    leaks = _best_leaks(events, counts, tuning, estimator)
+    order = list(dict.fromkeys([*leaks, *order]))
+    return [proposed[i] for i in _drop_equal_events(order, proposed, counts)]
+
+
+def _choose_round(
+    compared: list[tuple[Proposal, Pair]],
+    counts: Floats,
+    trials: int,
+    tuning: int,
+    estimator: BoundEstimator,
+) -> tuple[list[int], list[int]]:
+    """Return the events that are kept after a round, the best first, and their rivals."""
+    events = [event for event, _ in compared]
+    low, lowest = (
+        expected_bounds.reestimate(events, counts, trials, replace(estimator, caution=caution))
+        for caution in (TUNING.discount_of_best, TUNING.discount_of_safest)
+    )
+    all_counts, optimistic = counts + [e.hits for e in events], replace(estimator, caution=-1.0)
+    high = expected_bounds.reestimate(events, all_counts, trials + tuning, optimistic)
+    best = int(low.argmax())  # It stays, even if the other releases speak against it.
+    rivals = [i for i in _order_by_turns(low, high) if i == best or high[i] >= low[best]]
+    safest: dict[int, int] = {}  # For each pair, the event with the largest of these bounds.
+    for i in np.argsort(-lowest, kind="stable").tolist():
+        safest.setdefault(id(compared[i][1]), i)
+    leaks = _best_leaks(events, all_counts, trials + tuning, estimator)
+    return [rivals[0], *safest.values(), *leaks], rivals[1:]
 
 
 def _choose_counted(

@@ -229,6 +229,7 @@ class _TrainingClaim:
         return epsilon_of_gaussian(certified**2 / 2, self.delta)
 
 
+# Most of its lines are documentation.
 def audit_training(  # noqa: PLR0913 - a claim has one of three forms
     train: Callable[[Any], Release],
     canaries: Any,

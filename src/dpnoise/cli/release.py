@@ -36,6 +36,7 @@ from dpnoise.statistics.results import BELOW_MARGIN, MARK, Number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from rich.console import Console
 
 _LARGE: Final = 50 * 2**20  # Reading a file of this size or larger shows a progress bar.
 _BAR: Final = 30  # The length of the longest bar in a terminal, in characters.
@@ -205,22 +206,11 @@ def _show(table: Table, *, as_json: bool) -> None:
         return
     console = terminal.console(soft_wrap=True)
     request, bars = table.request, bars_of(table)
-    columns = request.columns()
-    title = columns[0] if len(columns) == 1 else ""
     joint = any(bar.number.joint is not None for bar in bars)
     names_only = bool(bars) and all(bar.number.is_group for bar in bars)
     margins = [] if names_only else ["within", "all within"] if joint else ["within"]
-    titles = [title, "published", *margins, ""]
     sign = "±" if terminal.can_show("±") else "+-"
-    rows = [[bar.label, *bar.number.format(sign, MARK)[: 1 + len(margins)], ""] for bar in bars]
-    rich_table = terminal.format_table(titles, rows, console.width, folded=0)
-    length = min(_BAR, console.width - terminal.table_width(rich_table))
-    if length >= _SHORTEST_BAR:
-        for row, text_bar in zip(rows, _text_bars(bars, length), strict=True):
-            row[-1] = text_bar
-        rich_table = terminal.format_table(titles, rows, console.width, folded=0)
-    rich_table.columns[-1].style = "cyan"
-    terminal.print_table(console, rich_table)
+    _print_numbers(console, request.columns(), bars, margins, sign)
     joint_words = ' and "all within" for all numbers of one statistic together' if joint else ""
     source = "" if table.source is None else f"Data: {escape_text(table.source)}\n"
     filters = {question.filter_in_words for question in request.questions}
@@ -241,6 +231,26 @@ def _show(table: Table, *, as_json: bool) -> None:
     for discovery in request.discoveries():
         if discovery.counts:
             console.print(escape_text(discovery.count_note))
+
+
+def _print_numbers(
+    console: "Console",
+    columns: list[str],
+    bars: list[LabelledNumber],
+    margins: list[str],
+    sign: str,
+) -> None:
+    """Print a table of numbers with the margins that have these titles, and bars if they fit."""
+    titles = [columns[0] if len(columns) == 1 else "", "published", *margins, ""]
+    rows = [[bar.label, *bar.number.format(sign, MARK)[: 1 + len(margins)], ""] for bar in bars]
+    rich_table = terminal.format_table(titles, rows, console.width, folded=0)
+    length = min(_BAR, console.width - terminal.table_width(rich_table))
+    if length >= _SHORTEST_BAR:
+        for row, text_bar in zip(rows, _text_bars(bars, length), strict=True):
+            row[-1] = text_bar
+        rich_table = terminal.format_table(titles, rows, console.width, folded=0)
+    rich_table.columns[-1].style = "cyan"
+    terminal.print_table(console, rich_table)
 
 
 def _costs(table: Table) -> list[str]:

@@ -136,7 +136,7 @@ class Hardening:
 def harden() -> Hardening: ...
 @overload
 def harden(function: Callable[_Arguments, _Result], /) -> Callable[_Arguments, _Result]: ...
-def harden(
+def harden(  # Most of its lines are documentation.
     function: Callable[_Arguments, _Result] | None = None, /
 ) -> Hardening | Callable[_Arguments, _Result]:
     """Make diffprivlib release through dpnoise, exactly or at least with secure bits.

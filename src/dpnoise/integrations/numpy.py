@@ -157,6 +157,7 @@ class _Code(ir.IRBuilder):  # type: ignore[misc] # llvmlite publishes no types
         return word
 
 
+# Its lines are the steps of one function of machine code, in their order.
 def _write_refilled_word(module: _Untyped) -> _Untyped:
     """Write the function that fills an empty buffer and returns a word.
 

@@ -230,7 +230,7 @@ def list_open(some_open, block, counter, blocks, capacity):
     tl.store(blocks + slot, block, mask=some_open & (slot < capacity))
 
 
-# The eight numbers are unrolled, because Triton cannot keep a list of values in registers.
+# Each of the eight numbers has its own lines, because Triton cannot keep a list in registers.
 @triton.jit
 def release(
     values,

@@ -52,6 +52,7 @@ def halves(parameters, index: tl.constexpr, like):
     return like * 0 + low, like * 0 + high
 
 
+# Its lines name the sixteen words of a block, because Triton cannot keep a list in registers.
 @triton.jit
 def chacha20(parameters, c0, n0, n1, n2):
     """Return the 16 words of 32 bits of the blocks with counters c0 and nonces (n0, n1, n2)."""

@@ -63,6 +63,7 @@ class Options(TypedDict, total=False):
     rng: Generator | None
 
 
+# Most of its lines are documentation.
 @scrub_traceback
 def exact_sum(values: Column, lower: float, upper: float, grid: float | None = None) -> Fraction:
     """Return the exact sum of the values, each clamped to the bounds and rounded to the grid.

@@ -476,6 +476,7 @@ class LedgerCharge:
                 self._ledger.keep_record(self._receipt, record)
 
 
+# Most of its lines are documentation.
 @explain_calls
 def create_ledger(  # noqa: PLR0913 - the terms of a ledger, which `Terms` holds behind it
     path: str | PathLike[str],

@@ -24,7 +24,7 @@ from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import arithmetic, frames, keys, persons
 from dpnoise.statistics.engines.arithmetic import FLOATS, Frame
 from dpnoise.statistics.engines.checking import check_unit
-from dpnoise.statistics.engines.runners import FileColumns, as_narwhals, prepare_data
+from dpnoise.statistics.engines.runners import Data, FileColumns, as_narwhals, prepare_data
 from dpnoise.statistics.plan import Grouping, Unit
 
 
@@ -54,8 +54,7 @@ def count_persons_by_group(
     if narwhals_frame.implementation.is_dask():
         raise ArgumentError(frames.NO_PERSONS_IN_DASK)
     ids = () if unit is None else unit.columns
-    data = prepare_data(narwhals_frame, [*columns, *ids], file)
-    query = frames.Query(data)
+    query = frames.Query(data := prepare_data(narwhals_frame, [*columns, *ids], file))
     key_types = _add_keys(query, columns, text)
     if unit is not None:
         query.add_persons(unit)
@@ -75,10 +74,7 @@ def count_persons_by_group(
         groups = zip(*(result[key] for key in key_types), strict=True)
         for group, number in zip(groups, result["persons"], strict=True):
             totals[group] += int(number)
-    for index, column in enumerate(columns):
-        ambiguous = None if column in text else data.ambiguous_text
-        different = dict.fromkeys(group[index] for group in totals)
-        _check_labels(column, list(different), data.schema[column], ambiguous)
+    _check_groups(totals, columns, text, data)
     return PersonCounts(list(totals), np.array(list(totals.values()), dtype=np.int64))
 
 
@@ -124,6 +120,19 @@ def _counts(rows: persons.InDuckDB, unit: Unit | None, names: persons.Names) -> 
     with_flags = [f"max({name}) AS {name}" for name in names.flags]
     others = rows.filter_rows(f"NOT ({has_id})").group_by(names.keys, [count, *with_flags])
     return chosen.group_by(names.keys, [count, *without_flags]).union_all(others)
+
+
+def _check_groups(
+    groups: Collection[tuple[str, ...]],
+    columns: Sequence[str],
+    text: Collection[str],
+    data: Data,
+) -> None:
+    """Raise unless the labels of every column can be declared as groups."""
+    for index, column in enumerate(columns):
+        ambiguous = None if column in text else data.ambiguous_text
+        different = dict.fromkeys(group[index] for group in groups)
+        _check_labels(column, list(different), data.schema[column], ambiguous)
 
 
 def _check_labels(column: str, labels: list[str], dtype: DType, ambiguous: str | None) -> None:

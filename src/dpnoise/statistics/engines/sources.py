@@ -251,9 +251,24 @@ class RowSource:
                 parts[name] = _parse_group(quote_name(name), self.files.decimal)
             else:
                 parts[name] = self._group(name, kinds[name], declared)
-        for name in numeric:
-            parts[name] = _as_number(quote_name(name), kinds[name], self.files.decimal)
-        for name, flag in parse_errors.items():
+        parts |= self._parse(numeric, dates, parse_errors, kinds)
+        columns = (f"{sql} AS {quote_name(name)}" for name, sql in parts.items())
+        relation = raw.project(", ".join(columns))
+        if self.in_memory:
+            relation = self.connection.from_arrow(relation.to_arrow_table())
+        return FileColumns(relation, parse_errors, parsed, row, self.row_count)
+
+    def _parse(
+        self,
+        numeric: Sequence[str],
+        dates: Sequence[str],
+        flags: Mapping[str, str],
+        kinds: Mapping[str, str],
+    ) -> dict[str, str]:
+        """Return the SQL of numbers and dates, and of parse-error flags, by their names."""
+        decimal = self.files.decimal
+        parts = {name: _as_number(quote_name(name), kinds[name], decimal) for name in numeric}
+        for name, flag in flags.items():
             column = quote_name(name)
             if name in dates:
                 parts[name] = _parse_date(column)
@@ -261,11 +276,7 @@ class RowSource:
             else:
                 refused = _is_unusual_number(column)
                 parts[flag] = _parse_error_flag(column, parts[name], refused)
-        columns = (f"{sql} AS {quote_name(name)}" for name, sql in parts.items())
-        relation = raw.project(", ".join(columns))
-        if self.in_memory:
-            relation = self.connection.from_arrow(relation.to_arrow_table())
-        return FileColumns(relation, parse_errors, parsed, row, self.row_count)
+        return parts
 
     def _group(self, name: str, kind: str, declared: Sequence[Key]) -> str:
         """Return the SQL of a column that is compared with declared keys; `kind` is its type."""
