@@ -80,9 +80,6 @@ class _WithForm(list[Any]):
     length = 0
 
 
-# Parts of an output ------------------------------------------------------------------------------
-
-
 def number(y: Parts, j: int) -> float:
     """Return part j as a number; NaN if it is missing or a label.
 
@@ -139,9 +136,6 @@ def _entry(y: Parts, j: int) -> Any:
     """Return part j as an entry of a pattern: a number, a label, or None if it is missing."""
     x = number(y, j)
     return label(y, j) if math.isnan(x) else x
-
-
-# Numbers of an output ----------------------------------------------------------------------------
 
 
 def within(x: float, ranges: Sequence[tuple[float, float]]) -> bool:
@@ -302,9 +296,6 @@ def least_plain(y: Parts, columns: Sequence[int], special: Collection[float]) ->
     return min((x for x in numbers if not (math.isnan(x) or x in special)), default=math.inf)
 
 
-# Patterns of an output ---------------------------------------------------------------------------
-
-
 def pattern(
     y: Parts, columns: Sequence[int], plain: Collection[int], special: Collection[float]
 ) -> tuple[Any, ...]:
@@ -345,9 +336,6 @@ def sign_and_bits(x: float) -> tuple[int, int, int]:
     """
     first, last = exponents(np.array([x]))
     return int(x < 0), int(first[0]), int(last[0])
-
-
-# Releases of added noise -------------------------------------------------------------------------
 
 
 def finer_than(releases: Releases, size: int, step: int) -> Flags:
@@ -395,8 +383,6 @@ def own(x: Parts | Releases, *names: str) -> Any:
         "report.replay in the process of the audit."
     )
 
-
-# Evaluation --------------------------------------------------------------------------------------
 
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {name: globals()[name] for name in __all__}
 _VARIABLES: Final = {"y", "z", "releases"}  # z is y with codes in place of labels.

@@ -13,7 +13,7 @@ from typing import Final
 class Tuning:
     """Sizes, thresholds and shares that the search of an audit uses."""
 
-    # Budgets. ----------------------------------------------------------------------------------
+    # Budgets.
     noise_budget: int = 480_000  # Releases of added noise: a few seconds for most libraries.
     mechanism_budget: int = 2_000_000  # Outputs of a mechanism: learning events needs more.
     least_budget: int = 1_000  # This leaves 250 releases of each value for the final count.
@@ -28,7 +28,7 @@ class Tuning:
     # Releases of added noise in one call: large calls are efficient, small ones save memory.
     noise_chunk: int = 1 << 18
 
-    # The final count. ---------------------------------------------------------------------------
+    # The final count.
     # Events of added noise in the final count. Each takes a part of the failure probability.
     noise_events_counted: int = 2
     # Shares of the failure probability for the events of a mechanism: the best one, a safeguard,
@@ -53,13 +53,13 @@ class Tuning:
     # Computed bounds move by this fraction in the target's favour, far above the rounding errors.
     rounding_margin: float = 1e-9
 
-    # Choosing events of added noise. -----------------------------------------------------------
+    # Choosing events of added noise.
     default_scale: float = 1.0  # Attacks assume it for a claim of mu or rho: these imply none.
     # Best candidates of each pair that are counted again, and learned events that join them.
     candidates_counted_again: int = 3
     noise_pairs_compared: int = 3  # Pairs of values compared again, on part of the budget.
 
-    # How an expected bound discounts counts. ---------------------------------------------------
+    # How an expected bound discounts counts.
     chance_trials: float = 0.5  # Trials attributed to chance for an event fixed in advance.
     chance_trials_of_many: float = 3.0  # The same for the best of many events: partly luck.
     discount: float = 1.0  # Standard errors by which an estimate is discounted.
@@ -67,7 +67,7 @@ class Tuning:
     discount_of_best: float = 2.5
     discount_of_safest: float = 5.0  # The same for the safe event that is counted next to it.
 
-    # Screening of pairs of data sets, and learning. --------------------------------------------
+    # Screening of pairs of data sets, and learning.
     pairs_learned: int = 2  # Pairs for which events are learned; they share the releases.
     screening_outputs: int = 400_000  # Most outputs of each data set for the comparison of pairs.
     # Most of these outputs on which events are learned; the events are counted in the others.
@@ -81,7 +81,7 @@ class Tuning:
     repeated_outputs_factor: int = 3
     first_look_outputs: int = 8_000  # Outputs that show whether many are equal.
 
-    # The pilot: thresholds are chosen, and events compared. ------------------------------------
+    # The pilot: thresholds are chosen, and events compared.
     pilot_outputs: int = 10_000_000  # Most outputs of each data set in the pilot.
     threshold_outputs: int = 500_000  # Most outputs for choosing thresholds.
     # Least number of outputs for choosing thresholds, but at most five eighths of the pilot.
@@ -100,7 +100,7 @@ class Tuning:
     equal_counts: float = 0.12
     least_equal_count: int = 200
 
-    # Views of an output. -----------------------------------------------------------------------
+    # Views of an output.
     discrete_values: int = 24  # Most distinct numbers of a part of an output that is discrete.
     fraction_values: int = 256  # Most distinct fractions of a part with a view of its fraction.
     parts_viewed: int = 64  # Most parts with a view each: it limits the time for wide outputs.
@@ -114,7 +114,7 @@ class Tuning:
     size_classes: int = 32
     size_class_log_odds: float = 6.0
 
-    # Scores of single views. -------------------------------------------------------------------
+    # Scores of single views.
     view_outputs: int = 20_000  # Outputs of each data set that determine the views.
     view_ranking_outputs: int = 20_000  # Outputs of each data set for comparing all views.
     quick_outputs: int = 200_000  # Most outputs that a quick comparison of pairs learns from.
@@ -136,7 +136,7 @@ class Tuning:
     quick_scores_relearned: int = 16  # The same in a quick comparison of pairs.
     single_scores: int = 12  # Scores of single views to try without a sum.
 
-    # Sums of scores. ---------------------------------------------------------------------------
+    # Sums of scores.
     parts_summed: int = 24  # Most parts of an output that may all enter a sum.
     kinds_summed: int = 6  # Most scores in one sum of views of different kinds.
     # A score enters a sum if its means at the data sets differ by this many standard errors. There
@@ -148,7 +148,7 @@ class Tuning:
     newton_tolerance: float = 1e-3  # Newton's method stops after a shorter step.
     ridge: float = 1e-3  # The penalty on the weights, per output: it only keeps them finite.
 
-    # Linear discriminants. ---------------------------------------------------------------------
+    # Linear discriminants.
     # Ridges, in variances: a small one finds sums without noise, large ones suit few outputs.
     discriminant_ridges: tuple[float, ...] = (1e-9, 0.1, 10.0)
     most_discriminant_features: int = 1_000  # The time grows with their square.
@@ -157,12 +157,12 @@ class Tuning:
     margin_of_range: float = 0.25
     discriminant_clip: float = 0.5  # Spreads from the median at which parts are clipped.
 
-    # Rare leaks. -------------------------------------------------------------------------------
+    # Rare leaks.
     least_leak_hits: int = 4  # Least hits at one data set of what the other never gave.
     leaks_of_column: int = 256  # Most numbers or texts of a column: those with the most hits.
     leak_work: int = 20_000_000  # Most outputs of each data set times columns: a second.
 
-    # Boosted trees. ----------------------------------------------------------------------------
+    # Boosted trees.
     boosting_outputs: int = 150_000  # Most outputs of each data set for learning trees.
     boosting_work: int = 3_000_000  # Most of these outputs times parts: a few seconds.
     boosting_trees: int = 60
@@ -170,7 +170,7 @@ class Tuning:
     boosting_learning_rate: float = 0.15
     boosting_leaf_outputs: int = 100  # Least outputs per leaf, against overfitting.
 
-    # Thresholds of a score. --------------------------------------------------------------------
+    # Thresholds of a score.
     # Thresholds to try, and their range in log odds: they are fine in the tails.
     thresholds: int = 120
     threshold_log_odds: float = 9.0
@@ -192,7 +192,7 @@ class Tuning:
     likelier_events: int = 2  # The same, likelier, for sums: their best event is one of many.
     event_step: float = 0.8  # Largest ratio of the frequencies of two successive such events.
 
-    # Speed. ------------------------------------------------------------------------------------
+    # Speed.
     block_rows: int = 1 << 14  # Rows per block: values that views share stay in the cache.
     # Intervals of equal width in the table that finds the cell of a number; it fits in the cache.
     lookup_intervals: int = 4096

@@ -91,9 +91,6 @@ def replace_when_complete(
         yield temporary
 
 
-# Names -------------------------------------------------------------------------------------------
-
-
 def _resolve(path: Path) -> Path:
     """Follow links to the last name, or to the name of an open descriptor."""
     for _ in range(_MOST_LINKS):
@@ -127,9 +124,6 @@ def _check_nothing_is_lost(path: Path, resolved: Path) -> None:
     """Raise if a regular file is not empty, because repeating a release costs budget."""
     if not _is_special(resolved) and resolved.exists() and resolved.stat().st_size:
         raise ArgumentError(f"{path} exists. Name another file, or replace it by --force.")
-
-
-# Writing -----------------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -25,9 +25,6 @@ from dpnoise.statistics.requests import Question, Request
 _QUOTED: Final = re.compile(r'\s*"((?:[^"]|"")*)"\s*')
 
 
-# Parsing of arguments ----------------------------------------------------------------------------
-
-
 def _source(text: str) -> str:
     """Return a name unchanged, because the name of a database is not a path."""
     file_name(text)
@@ -106,8 +103,6 @@ def _name(text: str, separator: str) -> tuple[str, str | None]:
         raise argparse.ArgumentTypeError('a name in quotes ends with them: city="Cork, County"')
     return quoted[1].replace('""', '"'), rest[1:] if rest else None
 
-
-# Options -----------------------------------------------------------------------------------------
 
 # The data.
 _FILES: Final = (

@@ -47,8 +47,6 @@ def check_version(version: str) -> None:
 check_version(diffprivlib.__version__)
 _mechanisms: Final = diffprivlib.mechanisms
 
-# Secure bits --------------------------------------------------------------------------------------
-
 _BITS: Final = SecureBitGenerator()
 
 
@@ -88,8 +86,6 @@ def _run_in_threads(*arguments: Any, prefer: object = None, **options: Any) -> A
     del prefer
     return _parallel(*arguments, **options, require="sharedmem")
 
-
-# Laplace and Gaussian noise -----------------------------------------------------------------------
 
 _laplace = functools.lru_cache(LaplaceMechanism)
 _gaussian = functools.lru_cache(GaussianMechanism)
@@ -140,9 +136,6 @@ def _release_gaussian(self: Any, value: Any) -> np.float64:
         least = _gaussian(**{name: getattr(self, name) for name in names}).scale
         scale = max(scale, least)
     return _add_noise(_gaussian_for_scale(scale * (1 + _ROUND), sensitivity=1.0), value)
-
-
-# Bounded Laplace noise ----------------------------------------------------------------------------
 
 
 def _first_within(
@@ -231,9 +224,6 @@ def _release_with_bound(self: Any, value: Any) -> np.float64:
     return np.float64(float(steps * Fraction(grid)))
 
 
-# Integers and choices -----------------------------------------------------------------------------
-
-
 def _release_geometric(self: Any, value: Any) -> int:
     self._check_all(value)
     if self.sensitivity == 0 or self.epsilon == math.inf:
@@ -308,8 +298,6 @@ def _answer_binary(self: Any, value: str) -> str:
     return str(mechanism.select([int(answer == value) for answer in answers], answers))
 
 
-# Quantiles ----------------------------------------------------------------------------------------
-
 _quantiles: Final = import_extra("diffprivlib.tools.quantiles", "diffprivlib")
 _float_quantile: Final[CodeType] = _quantiles.quantile.__code__
 
@@ -370,8 +358,6 @@ def _quantile(
     given = (epsilon, bounds, axis, keepdims, random_state, accountant)
     return release_quantile(array, quant, *given, **unused_args)
 
-
-# What goes where ----------------------------------------------------------------------------------
 
 EXACT: Final[dict[str, Callable[..., Any]]] = {
     "Laplace": _release_laplace,

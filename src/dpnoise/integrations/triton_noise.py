@@ -42,7 +42,7 @@ TOP_24_BITS = tl.constexpr(2**32 - 2**8)
 NEXT_23_BITS = tl.constexpr(2**31 - 2**8)
 
 
-# float64, as in kernels/elementary.py and kernels/variates.py ------------------------------------
+# float64, as in kernels/elementary.py and kernels/variates.py
 
 
 @triton.jit
@@ -122,7 +122,7 @@ def cospi_32(word):
     return bits.to(tl.float32, bitcast=True)
 
 
-# One kernel for all forms ------------------------------------------------------------------------
+# One kernel for all forms
 
 
 @triton.jit

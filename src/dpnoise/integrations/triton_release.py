@@ -40,7 +40,7 @@ SIGN_BIT = tl.constexpr(-(2**63))
 NO_FRACTIONS = tl.constexpr(2.0**52)
 
 
-# kernels/elementary.py ---------------------------------------------------------------------------
+# kernels/elementary.py
 
 
 @triton.jit
@@ -117,7 +117,7 @@ else:
         return tl.fma(tl.fma(-b, q, a), r, q)
 
 
-# kernels/certified.py, for 64 bits ---------------------------------------------------------------
+# kernels/certified.py, for 64 bits
 
 
 @triton.jit
@@ -162,7 +162,7 @@ def gaussian_pair(v, u):
     )
 
 
-# kernels/first_stage.py --------------------------------------------------------------------------
+# kernels/first_stage.py
 
 
 @triton.jit
@@ -300,7 +300,7 @@ def release(
     list_open(~certain & some_here, block + first, counter, open_blocks, capacity)
 
 
-# Data for the host to settle the elements that the first stage left open -------------------------
+# Data for the host to settle the elements that the first stage left open
 #
 # An element is a pair of Gaussian numbers, or one Laplace number, with separate words of the key
 # stream. The first stage lists blocks of eight numbers. These kernels split the blocks into

@@ -196,9 +196,6 @@ def _clamped_columns(
     return list(dict.fromkeys(columns))
 
 
-# Estimates ----------------------------------------------------------------------------------------
-
-
 class Noisy(NamedTuple):
     """Noisy counts, and the query that they answer."""
 

@@ -32,9 +32,6 @@ _LEAST_RATIO: Final = 2.0**-100  # Numbers with less noise than this, relative t
 ADDS_UP: Final = "adjusted to add up"
 
 
-# Hierarchies --------------------------------------------------------------------------------------
-
-
 def derived_groups(
     hierarchy: Hierarchy, groups: Mapping[str, Sequence[Key]]
 ) -> dict[str, tuple[str, ...]]:
@@ -117,9 +114,6 @@ def level_of(column: str, hierarchy: Hierarchy, groups: Mapping[str, Sequence[Ke
     return Level(column, 0, len(groups[column]), np.arange(len(groups[column])))
 
 
-# Marginals ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class Marginal:
     """Sums of the cells of a table, by some of its columns or by coarser ones.
@@ -192,9 +186,6 @@ def from_coarse_to_fine(marginals: Sequence[Marginal]) -> list[int] | None:
 def hierarchy_axes(marginals: Sequence[Marginal]) -> set[int]:
     """Return the axes of the table that have coarser levels in some marginal."""
     return {axis for one in marginals for axis, depth in one.depths.items() if depth}
-
-
-# Least squares ------------------------------------------------------------------------------------
 
 
 class _Tree:
@@ -328,9 +319,6 @@ def _project(tensor: Floats, axes: Sequence[int]) -> tuple[Floats, int]:
     return tensor, summed
 
 
-# Non-negative integers ----------------------------------------------------------------------------
-
-
 def top_down(chain_of_marginals: Sequence[Marginal], estimates: Sequence[Floats]) -> list[Integers]:
     """Return non-negative integers near estimates, such that the finer add up to the coarser.
 
@@ -370,9 +358,6 @@ def share_out(total: int, targets: Floats) -> Integers:
     else:  # Floats this large have no fractions.
         parts[np.argmax(parts)] += left
     return parts
-
-
-# Adjusted releases --------------------------------------------------------------------------------
 
 
 class Adjustment:

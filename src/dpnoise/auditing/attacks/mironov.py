@@ -39,9 +39,6 @@ NUMPY: Final = FORMULAS.index("numpy")
 SAMPLERS: Final = ("jax.normal", "jax.laplace", "torch.laplace")
 
 
-# Laplace noise in float64 ------------------------------------------------------------------------
-
-
 @compile_kernel
 def laplace_release(U: float, value: float, scale: float, formula: int) -> float:
     """Return the release of a value from a uniform, to the last bit.
@@ -117,9 +114,6 @@ class Mironov(Attack):
             )
             events.append(event)
         return base.best_event(events, target, value0, value1, n)
-
-
-# Float32 noise of one uniform --------------------------------------------------------------------
 
 
 @lru_cache(maxsize=3)

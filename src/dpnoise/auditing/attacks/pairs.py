@@ -51,9 +51,6 @@ _SIN = (_f(-1.9515295891e-4), _f(8.3321608736e-3), _f(-1.6666654611e-1))
 _COS = (_f(2.443315711809948e-5), _f(-1.388731625493765e-3), _f(4.166664568298827e-2))
 
 
-# Single precision, as torch computes it ----------------------------------------------------------
-
-
 @compile_kernel
 def _fma(a: np.float32, b: np.float32, c: np.float32) -> np.float32:
     """Return a * b + c, rounded once: the product of two float32 is exact in float64.

@@ -21,9 +21,6 @@ from dpnoise.kernels import compile_kernel
 _ZERO: Final = 2.0**-49  # Above cos(3 pi/2), as it is rounded, times the largest radius at 24 bits.
 
 
-# One Gaussian from two uniforms ------------------------------------------------------------------
-
-
 @compile_kernel
 def gaussian_of_uniforms(U1: float, U2: float) -> float:
     """Return N1 of equation (3): sqrt(-2 log(1 - U1)) cos(2 pi U2)."""
@@ -79,9 +76,6 @@ def _have_pairs(q: Floats, c: float, s: float, precision: int, out: Flags) -> No
     found = np.empty((1, 2))
     for i in range(q.size):
         out[i] = search_second(q[i], c, s, precision, found)[0] > 0
-
-
-# Theorem 5.1: four uniforms ----------------------------------------------------------------------
 
 
 @compile_kernel

@@ -30,7 +30,7 @@ from dpnoise.core.errors import ArgumentError, check_choice, check_positive, rej
 from dpnoise.kernels import compile_kernel
 
 Bits = NDArray[np.int64]
-Forms = NDArray[np.uint64]
+Forms = NDArray[np.uint64]  # Linear forms over GF(2): 64 coefficients a word, the constant last.
 
 UNIFORM_BITS: Final = 53
 _ALL: Final = 2**UNIFORM_BITS - 1
@@ -66,9 +66,6 @@ class TooFewReleasesError(ArgumentError):
 
 class NoStateError(ArgumentError):
     """The releases cannot come from this generator."""
-
-
-# Linear forms over GF(2): 64 coefficients in each word, the constant last ------------------------
 
 
 @compile_kernel

@@ -27,9 +27,6 @@ _FINEST: Final = 2.0**-10  # Finest grid, in scales: on finer grids short words 
 _FAR: Final = 60.0  # Distance in scales beyond which the probability is below 10^-26.
 
 
-# The exact release -------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ReleaseBounds:
     """Bounds on delta of the exact release, from the decisions of words of a few bits."""
@@ -111,9 +108,6 @@ def _decided_law(
     is_decided = law.values < math.inf
     undecided = float(law.probabilities[~is_decided].sum())
     return Law(law.values[is_decided], law.probabilities[is_decided]), undecided
-
-
-# The samplers and the exact release, side by side ------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -86,9 +86,6 @@ def _release_one_by_one(release: Callable[[float], float]) -> ReleaseFunction:
     return lambda value, n: np.array([release(value) for _ in range(n)])
 
 
-# The standard library and the paper's formulas ---------------------------------------------------
-
-
 def _one_by_one_draw(draw: Callable[[], float]) -> DrawFunction:
     return lambda n: np.fromiter((draw() for _ in range(n)), np.float64, n)
 
@@ -135,9 +132,6 @@ def _uniforms(shape: tuple[int, ...], precision: int) -> Floats:
     words = np.frombuffer(secrets.token_bytes(8 * math.prod(shape)), np.uint64)
     uniforms: Floats = np.ldexp(words >> np.uint64(64 - precision), -precision)
     return uniforms.reshape(shape)
-
-
-# Arrays ------------------------------------------------------------------------------------------
 
 
 def _numpy_draw(rng: Callable[[], object], method: str, scale: float) -> DrawFunction:
@@ -198,9 +192,6 @@ def _make_jax_privacy(privacy: Privacy) -> ScaleAndRelease:
         return np.asarray(released)
 
     return scale, release
-
-
-# Mechanisms --------------------------------------------------------------------------------------
 
 
 _SNAPPED: Final = {"lower": -1e3, "upper": 1e3}

@@ -166,9 +166,6 @@ def toml_value(part: object) -> str:
     return repr(part)
 
 
-# The numbers: a table for each statistic, and bars with margins -----------------------------------
-
-
 @dataclass(frozen=True)
 class Statistic:
     """One statistic of one column, of all rows or of every group."""
@@ -364,9 +361,6 @@ def _error_bar(number: Number) -> tuple[float, float]:
 def _clamp(value: float) -> float:
     """Clamp a number so that differences do not overflow; integers may exceed all floats."""
     return float(min(max(value, -_LONGEST), _LONGEST))
-
-
-# The protection, with epsilon as odds -------------------------------------------------------------
 
 
 def _protection(record: Data) -> Data:
