@@ -290,8 +290,6 @@ def check_choice(name: str, value: object, choices: Collection[object]) -> None:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a question that suggests the most similar known names; empty if there are none.
 
-    Examples
-    --------
     >>> did_you_mean("Agee", ["age", "city"]), did_you_mean("income", ["age", "city"])
     ('Did you mean age?', '')
     """

@@ -87,8 +87,6 @@ def _escape_and_replace(pattern: str, markup: str, text: str) -> "Markup":
 def raise_exponents(text: str) -> "Markup":
     """Escape text, and show exponents (numbers and e) as superscripts.
 
-    Examples
-    --------
     >>> print(raise_exponents("y < 2^-53"))
     y &lt; 2<sup>-53</sup>
     """
@@ -98,8 +96,6 @@ def raise_exponents(text: str) -> "Markup":
 def break_at_dots(name: str) -> "Markup":
     """Escape a name, and allow line breaks after its dots.
 
-    Examples
-    --------
     >>> print(break_at_dots("numpy.laplace"))
     numpy.<wbr/>laplace
     """

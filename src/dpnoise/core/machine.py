@@ -25,8 +25,6 @@ _NOT_ON_INTEL_MACS: Final = {"torch", "opacus", "jax", "jax-privacy"}
 def has_build(package: str, system: str, processor: str) -> bool:
     """Return whether pip finds a package for a `sys.platform` and a `platform.machine()`.
 
-    Examples
-    --------
     >>> has_build("python-dp", "linux", "x86_64"), has_build("python-dp", "linux", "aarch64")
     (True, False)
     """
@@ -47,8 +45,6 @@ def why_unavailable(package: str) -> str | None:
 def package_of(module: str) -> str:
     """Return the package that a module belongs to.
 
-    Examples
-    --------
     >>> package_of("pydp.algorithms"), package_of("jax.random")
     ('python-dp', 'jax')
     """

@@ -10,8 +10,6 @@ def escape_text(text: object) -> str:
     Control characters, line ends, marks that reverse the writing direction and undecodable bytes
     of file names could control a terminal or deceive a reader.
 
-    Examples
-    --------
     >>> print(escape_text("Köln [kg]"))
     Köln [kg]
     >>> print(escape_text("a\x1b[2J\nb\u202ec"))
@@ -26,8 +24,6 @@ def escape_text(text: object) -> str:
 def align_columns(rows: Sequence[Sequence[object]], numbers: int) -> str:
     r"""Return rows as lines of text in columns, of which the last `numbers` are right-aligned.
 
-    Examples
-    --------
     >>> print(align_columns([["city", "count"], ["cork", "12"], ["dun\nlaoghaire", "7"]], 1))
     city            count
     cork               12
@@ -54,8 +50,6 @@ def shorten(text: str, most: int) -> str:
 def format_near_limits(number: float, *limits: float, digits: int = 2) -> str:
     """Format a number with enough digits to show on which side of each limit it is.
 
-    Examples
-    --------
     >>> format_near_limits(2.4999, 1.5, 2.5), format_near_limits(2.04, 1.5, 2.5)
     ('2.4999', '2.04')
     >>> format_near_limits(2.5, 2.5), format_near_limits(1.0096, 1.01)
@@ -75,8 +69,6 @@ def format_near_limits(number: float, *limits: float, digits: int = 2) -> str:
 def format_percent_near_limit(share: float, limit: float) -> str:
     """Format a share as a percentage on the same side of a limit.
 
-    Examples
-    --------
     >>> [format_percent_near_limit(share, 0.6) for share in (0.98114, 0.59996, 0.60004)]
     ['98.1%', '59.996%', '60.004%']
     """

@@ -13,8 +13,6 @@ def dumps(data: object) -> str:
 
     Python's float(), NumPy and R read these texts. null means unknown or not requested.
 
-    Examples
-    --------
     >>> print(dumps([-math.inf, 0.5, None]))
     [
       "-inf",
@@ -28,8 +26,6 @@ def dumps(data: object) -> str:
 def canonical_line(data: object) -> str:
     r"""Return plain data as one line of ASCII in a canonical form, for hashing.
 
-    Examples
-    --------
     >>> print(canonical_line({"b": (1, 0.5), "a": "é"}))
     {"a":"\u00e9","b":[1,0.5]}
     """

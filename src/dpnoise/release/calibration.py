@@ -24,8 +24,6 @@ EXTREME: Final = 2.0**960  # Scales lie between 1/EXTREME and EXTREME, so nothin
 def laplace_scale(epsilon: float, sensitivity: float) -> float:
     """Return the smallest float that is at least sensitivity / epsilon.
 
-    Examples
-    --------
     >>> laplace_scale(0.1, 1.0)
     10.0
     >>> laplace_scale(0.3, 1.0) * 0.3 >= 1.0
@@ -53,8 +51,6 @@ def check_scale(scale: float) -> float:
 def gaussian_scale_for_rho(rho: float, sensitivity: float) -> float:
     """Return the smallest float at least sensitivity / sqrt(2 rho), for rho-zCDP.
 
-    Examples
-    --------
     >>> gaussian_scale_for_rho(0.5, 3.0)
     3.0
     """
@@ -69,8 +65,6 @@ def gaussian_scale(epsilon: float, delta: float, sensitivity: float) -> float:
     The analytic calibration of Balle and Wang (2018), solved by bisection over the floats; each
     comparison is decided in ball arithmetic.
 
-    Examples
-    --------
     >>> round(gaussian_scale(1.0, 1e-6, 1.0), 4)
     4.2247
     """

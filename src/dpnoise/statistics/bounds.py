@@ -182,8 +182,6 @@ class RowChange(NamedTuple):
 class ContributionBounds:
     """Bounds on the groups and rows of one person, and the kind of neighbouring data sets.
 
-    Examples
-    --------
     >>> visits = ContributionBounds(groups=4, rows=3, all_groups=20)
     >>> visits.l1(RowChange.of_number(1, 1)), visits.l2(RowChange.of_number(1, 1))
     (12.0, 6.0)

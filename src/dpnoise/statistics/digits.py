@@ -158,8 +158,6 @@ def _write_decimal(number: Fraction, context: Context) -> str:
 def format_loss(loss: float) -> str:
     """Write an epsilon, delta or rho with six digits, rounded up.
 
-    Examples
-    --------
     >>> format_loss(0.1), format_loss(0.12345612), format_loss(1e-06), format_loss(3)
     ('0.1', '0.123457', '1e-06', '3')
     """
@@ -171,8 +169,6 @@ def format_number(value: float, margin: float | None, sign: str = "±") -> tuple
 
     The margin has two digits, rounded up. It includes the rounding of the number.
 
-    Examples
-    --------
     >>> format_number(33299.87576, 3548.74), format_number(5000, 3), format_number(40840.0, None)
     (('33,300', '± 3,600'), ('5,000', '± 3'), ('40,840', 'no margin'))
     """
@@ -198,8 +194,6 @@ def format_number(value: float, margin: float | None, sign: str = "±") -> tuple
 def format_interval(value: float, low: float, high: float) -> tuple[str, str, str]:
     """Write a number and its interval, with decimals chosen by the width. Ends round outward.
 
-    Examples
-    --------
     >>> format_interval(45212.0, 38104.25, 52000.5)
     ('45,212', '38,104', '52,001')
     """

@@ -146,8 +146,6 @@ _Node = TypeVar("_Node", bound=Condition | ValueNode)
 def parse_condition(text: object, derived: Mapping[str, ValueNode] | None = None) -> Condition:
     """Return the condition of a filter. `derived` has the derived columns that it may use.
 
-    Examples
-    --------
     >>> parse_condition("age >= 18").left
     SourceColumn(name='age', kind='a number')
     """
@@ -158,8 +156,6 @@ def parse_condition(text: object, derived: Mapping[str, ValueNode] | None = None
 def parse_value(name: str, text: object) -> ValueNode:
     """Return the value of a derived column, a number or text.
 
-    Examples
-    --------
     >>> parse_value("band", "band(age, 0, 18)").labels
     ('0 to 18', '18 or more')
     """

@@ -342,8 +342,6 @@ def top_down(chain_of_marginals: Sequence[Marginal], estimates: Sequence[Floats]
 def share_out(total: int, targets: Floats) -> Integers:
     """Return the non-negative integers nearest to targets that add up to a total.
 
-    Examples
-    --------
     >>> share_out(10, np.array([7.6, -2.0, 4.4])).tolist()
     [7, 0, 3]
     """

@@ -118,8 +118,6 @@ def request_toml(request: Data) -> str:
     Settings without a value are left out, and a comma as the delimiter, because a source may name
     another. A list is one line, shorter than with tomli-w.
 
-    Examples
-    --------
     >>> budget = {"epsilon": 1.0, "rho": None, "publish": [{"statistics": ("count",)}]}
     >>> print(request_toml({**budget, "groups": {}}))
     epsilon = 1.0
@@ -305,8 +303,6 @@ def statistics_of(
 def quote_blanks(key: object) -> str:
     """Return the name of a group, in quotes if it is empty or has blanks at an end.
 
-    Examples
-    --------
     >>> quote_blanks("cork"), quote_blanks(" cork"), quote_blanks(""), quote_blanks(7)
     ('cork', '" cork"', '""', '7')
     """
@@ -411,8 +407,6 @@ def _range(belief: int, epsilon: float) -> Data:
 def factor(epsilon: float) -> str:
     """Return the largest factor of odds, exp(epsilon), with three digits, rounded up.
 
-    Examples
-    --------
     >>> factor(1.0), factor(0.1), factor(5.0), factor(50.0)
     ('2.72', '1.11', '149', '5.19e+21')
     """
@@ -423,8 +417,6 @@ def factor(epsilon: float) -> str:
 def at_most(percent: int, epsilon: float) -> str:
     """Return the largest belief, in percent, that another can become.
 
-    Examples
-    --------
     >>> at_most(50, 1.0), at_most(10, 0.1), at_most(50, 20.0)
     ('73.2%', '11%', 'over 99.9%')
     """
@@ -434,8 +426,6 @@ def at_most(percent: int, epsilon: float) -> str:
 def smallest_changed_belief(percent: int, epsilon: float) -> str:
     """Return the smallest belief, in percent, that another can become.
 
-    Examples
-    --------
     >>> [smallest_changed_belief(*prior) for prior in ((50, 1.0), (10, 0.1), (50, 20.0))]
     ['26.8%', '9.1%', '0%']
     """
