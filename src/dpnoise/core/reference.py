@@ -211,14 +211,8 @@ def released_whole(
 ) -> int:
     """Return the exact release divided by the grid: floor((value + scale * Z) / grid + 1/2).
 
-    Parameters
-    ----------
-    formula
-        The formula of Z.
-    words
-        Rows of words. Row k, from 0, has the binary digits 64 k + 1 to 64 k + 64 of each uniform.
-    value, scale, grid
-        As in the mechanisms; grid is a power of two.
+    Row k of the words, from 0, has the binary digits 64 k + 1 to 64 k + 64 of each uniform of Z's
+    formula. The grid is a power of two.
     """
     unit = exact_fraction(grid)
     fractions = [exact_fraction(number) / unit for number in (value, scale)]

@@ -97,10 +97,7 @@ _stamp_at_import = lru_cache(maxsize=None)(stamp)
 def safe_folder(stamp: str) -> Path:
     """Return the folder for the machine code of a stamp; create it if it does not exist.
 
-    Raises
-    ------
-    OSError
-        If another user could write to it; the message says why.
+    Raise OSError if another user could write to it; the message says why.
     """
     base = _base()
     if not stamp or not base.is_absolute():

@@ -25,41 +25,22 @@ _LEAST_SHAPE: Final = 2.0**-1000
 class Form:
     """One way of drawing a distribution from n uniforms.
 
-    Parameters
-    ----------
-    name
-        The value of the argument `form`.
-    formula
-        The formula, for display.
-    kernel
-        Returns the kernel that draws it. A function, because Numba is slow to import.
-    summands
-        Returns the number of independent summands of equal size. A meet-in-the-middle search
-        splits the form there.
-    counts
-        Supported n.
-    step
-        If given, all multiples of it are supported too.
-    by_name_only
-        True if only the argument `form` selects it.
-    parameters
-        Further arguments of the kernel.
-    scalar_kernel
-        Returns the kernel that draws a single output from four uniforms, or None.
-    signed_cosine
-        True if one uniform's cosine gives a summand its sign. In a search, the sign of the
-        remainder then reveals one bit of that uniform.
+    Functions return the kernels, because Numba is slow to import.
     """
 
-    name: str
-    formula: str
+    name: str  # The value of the argument `form`.
+    formula: str  # For display.
     kernel: Callable[[], Callable[..., None]]
+    # The number of independent summands of equal size: a meet-in-the-middle search splits it there.
     summands: Callable[[int], int]
-    counts: tuple[int, ...] = ()
-    step: int | None = None
-    by_name_only: bool = False
-    parameters: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()  # Supported n.
+    step: int | None = None  # If given, all multiples of it are supported too.
+    by_name_only: bool = False  # Whether only the argument `form` selects it.
+    parameters: tuple[float, ...] = ()  # Further arguments of the kernel.
+    # For a single output from four uniforms, or None.
     scalar_kernel: Callable[[], Callable[[bytes, int], float]] | None = None
+    # Whether one uniform's cosine gives a summand its sign. In a search, the sign of the remainder
+    # then reveals one bit of that uniform.
     signed_cosine: bool = False
 
     def supports(self, variates: int) -> bool:

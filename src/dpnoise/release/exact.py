@@ -49,24 +49,12 @@ SecondStage = Callable[[Words, Words, Integers, Words], None]
 
 @dataclass(frozen=True, eq=False)
 class ExactForm:
-    """A way to make one Z, or several, of n uniforms, with a formula in the reference.
+    """A way to make one Z, or several, of n uniforms, with a formula in the reference."""
 
-    Parameters
-    ----------
-    name
-        Its name, for display.
-    variates
-        n.
-    formulas
-        The reference formula of each Z.
-    distribution
-        The distribution of each Z.
-    """
-
-    name: str
-    variates: int
-    formulas: tuple[reference.Formula, ...]
-    distribution: Distribution
+    name: str  # For display.
+    variates: int  # n.
+    formulas: tuple[reference.Formula, ...]  # The reference formula of each Z.
+    distribution: Distribution  # Of each Z.
 
     @property
     def formula(self) -> reference.Formula:

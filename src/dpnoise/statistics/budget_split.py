@@ -41,7 +41,7 @@ _HALVINGS: Final = 40  # Steps of bisection for the factor by which parts of a m
 
 
 def split(total: float, weights: Sequence[float]) -> tuple[float, ...]:
-    """Return parts of a total in proportion to weights, rounded down.
+    """Return parts of a total in proportion to weights, rounded down: together at most the total.
 
     The total counts as the decimal number that you write: 0.1 is a tenth, although the float is a
     little more. The parts of ten requests of 0.1 are therefore at most 1.
@@ -52,11 +52,6 @@ def split(total: float, weights: Sequence[float]) -> tuple[float, ...]:
         The budget to divide, in epsilon, rho or delta; greater than 0.
     weights
         One number greater than 0 for each part. A weight of 2 gets twice as much as a weight of 1.
-
-    Returns
-    -------
-    tuple of float
-        One part for each weight. Together they are at most the total.
 
     Raises
     ------
@@ -89,7 +84,7 @@ def share(  # Most of its lines are documentation.
     delta: float = 0.0,
     rho: float | None = None,
 ) -> tuple[Loss, ...]:
-    """Divide a budget among statistics, and return the loss of each.
+    """Divide a budget among statistics, and return the loss of each: together within the budget.
 
     Parameters
     ----------
@@ -101,11 +96,6 @@ def share(  # Most of its lines are documentation.
         The budget. Only Gaussian noise uses delta, the probability that epsilon does not hold.
     rho
         The budget in zero-concentrated differential privacy, in place of epsilon.
-
-    Returns
-    -------
-    tuple of Loss
-        One loss for each kind. Together they are within the budget.
 
     Raises
     ------
@@ -196,11 +186,6 @@ def smallest_amount(error_at: Callable[[float], float], error: float) -> float:
     error
         The largest error that you accept.
 
-    Returns
-    -------
-    float
-        The smallest amount.
-
     Raises
     ------
     ArgumentError
@@ -228,7 +213,7 @@ def smallest_amount(error_at: Callable[[float], float], error: float) -> float:
 def amount_for_error(
     mechanism: str, error: float, confidence: float = 0.95, sensitivity: float = 1.0
 ) -> float:
-    """Return the epsilon or rho that keeps a release within an error, with a probability.
+    """Return the smallest epsilon or rho that keeps a release within an error, with a probability.
 
     Parameters
     ----------
@@ -240,11 +225,6 @@ def amount_for_error(
         The probability that the error of a release is at most `error`.
     sensitivity
         How far one person can change the number that is released.
-
-    Returns
-    -------
-    float
-        The smallest epsilon or rho.
 
     Raises
     ------

@@ -132,11 +132,6 @@ def compose(  # Most of its lines are documentation.
     aside
         The part of delta that is set aside for discovering groups. It is added to `delta`.
 
-    Returns
-    -------
-    Cost
-        The cost in epsilon and in rho.
-
     Raises
     ------
     ArgumentError
@@ -256,16 +251,6 @@ def epsilon_of_gaussian(rho: float, delta: float) -> float:
     delta
         The probability that epsilon does not hold, between 0 and 1; 1e-6 is common.
 
-    Returns
-    -------
-    float
-        Epsilon.
-
-    Raises
-    ------
-    ArgumentError
-        If an argument is out of range.
-
     Examples
     --------
     >>> round(epsilon_of_gaussian(0.5, 1e-6), 4)
@@ -330,16 +315,6 @@ def gaussian_rho(epsilon: float, delta: float) -> float:
         The privacy loss, greater than 0. Smaller is more private; 0.1 to 10 are common.
     delta
         The probability that epsilon does not hold, between 0 and 1; 1e-6 is common.
-
-    Returns
-    -------
-    float
-        Rho.
-
-    Raises
-    ------
-    ArgumentError
-        If an argument is out of range.
 
     Examples
     --------

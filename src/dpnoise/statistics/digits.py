@@ -29,9 +29,7 @@ _DIGITS_WITHOUT_MARGIN: Final = 10  # Digits of a number with an unknown margin.
 _LOSS_CONTEXT: Final = Context(prec=6, rounding=ROUND_CEILING)
 
 
-def number_of(  # Most of its lines are documentation.
-    name: str, value: object, *, zero: bool = False
-) -> Fraction:
+def number_of(name: str, value: object, *, zero: bool = False) -> Fraction:
     """Return a number exactly as it is written: 0.1 is a tenth, even as a float.
 
     Parameters
@@ -42,11 +40,6 @@ def number_of(  # Most of its lines are documentation.
         An int, a float, a Decimal, or text such as "0.3" or "1e-6".
     zero
         Whether the number may be 0.
-
-    Returns
-    -------
-    Fraction
-        The exact number.
 
     Raises
     ------
@@ -120,11 +113,6 @@ def written_up(number: Fraction, digits: int = _DIGITS) -> str:
         The exact number.
     digits
         The number of significant digits.
-
-    Returns
-    -------
-    str
-        The decimal number.
 
     Examples
     --------

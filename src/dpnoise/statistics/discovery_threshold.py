@@ -47,11 +47,6 @@ def threshold(  # Most of its lines are documentation.
         The largest probability that any group with only one person is shown, between 0 and 1; 1e-6
         is common.
 
-    Returns
-    -------
-    int
-        The threshold.
-
     Raises
     ------
     ArgumentError

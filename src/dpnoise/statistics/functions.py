@@ -63,7 +63,6 @@ class Options(TypedDict, total=False):
     rng: Generator | None
 
 
-# Most of its lines are documentation.
 @scrub_traceback
 def exact_sum(values: Column, lower: float, upper: float, grid: float | None = None) -> Fraction:
     """Return the exact sum of the values, each clamped to the bounds and rounded to the grid.
@@ -83,11 +82,6 @@ def exact_sum(values: Column, lower: float, upper: float, grid: float | None = N
     grid
         A power of two. Values are rounded to its multiples before they are added. By default
         about the larger bound divided by 2^32.
-
-    Returns
-    -------
-    Fraction
-        The sum.
 
     Examples
     --------
@@ -189,7 +183,8 @@ def count(
     Returns
     -------
     Release
-        The noisy count as `value`, an integer, with its margin of error as `error`.
+        The noisy count as `value`, an integer, with its margin of error as `error`. Sums, means,
+        variances and standard deviations are published likewise, as floats.
 
     Examples
     --------
@@ -226,11 +221,6 @@ def sum(  # noqa: A001 - it is what people ask for, under `dpnoise.statistics`
     clamp
         Whether a sum below 0 is released as 0 if `lower` is not negative.
 
-    Returns
-    -------
-    Release
-        The noisy sum as `value`, with its margin of error as `error`.
-
     Examples
     --------
     >>> sum([3.5, 2.0, 7.25], lower=0, upper=10, epsilon=0.5).scale
@@ -258,11 +248,6 @@ def mean(
     ----------
     values, lower, upper, epsilon, grid, **options
         As for `sum`.
-
-    Returns
-    -------
-    Release
-        The noisy mean as `value`, with its margin of error as `error`.
 
     Examples
     --------
@@ -296,11 +281,6 @@ def variance(
     grid
         A power of two; values are rounded to its multiples. Default: about the larger bound / 2^26.
 
-    Returns
-    -------
-    Release
-        The noisy variance as `value`, with its margin of error as `error`.
-
     Examples
     --------
     >>> released = variance([40.0, 60.0] * 5000, lower=0, upper=100, epsilon=1.0)
@@ -330,11 +310,6 @@ def std(
     ----------
     values, lower, upper, epsilon, grid, **options
         As for `variance`.
-
-    Returns
-    -------
-    Release
-        The noisy standard deviation as `value`, with its margin of error as `error`.
 
     Examples
     --------
@@ -452,11 +427,6 @@ def median(
     ----------
     values, lower, upper, epsilon, grid, interval, **options
         As for `quantile`.
-
-    Returns
-    -------
-    Release
-        The median as `value`, and its confidence interval as `interval`.
 
     Examples
     --------

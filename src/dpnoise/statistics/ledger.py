@@ -516,11 +516,6 @@ def create_ledger(  # noqa: PLR0913 - the terms of a ledger, which `Terms` holds
         The names of parts, such as regions, if each person is in exactly one of them in all data
         that is ever released. Releases of different parts then do not add up. Needs "add-remove".
 
-    Returns
-    -------
-    Ledger
-        The ledger, with nothing spent.
-
     Raises
     ------
     ArgumentError
@@ -583,11 +578,6 @@ def open_ledger(path: str | PathLike[str]) -> Ledger:
     ----------
     path
         The file of the ledger.
-
-    Returns
-    -------
-    Ledger
-        The ledger with all its entries.
 
     Raises
     ------

@@ -249,23 +249,12 @@ def clamped_share(noisy: Noisy, confidence: float) -> Share:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What the numbers of one table leave out.
+    """What the numbers of one table leave out."""
 
-    Parameters
-    ----------
-    by
-        The columns that rows are grouped by.
-    where
-        The filter; None for all rows.
-    rows
-        The share of rows that match the filter and are not counted; None if all are.
-    clamped
-        The columns whose values are clamped, with their bounds and the share of these values.
-    """
-
-    by: tuple[str, ...]
-    where: str | None
-    rows: Share | None
+    by: tuple[str, ...]  # The columns that rows are grouped by.
+    where: str | None  # The filter; None for all rows.
+    rows: Share | None  # The share of matching rows that are not counted; None if all are.
+    # The columns whose values are clamped, with their bounds and the share of these values.
     clamped: tuple[tuple[HiddenCounts, Share], ...]
 
     @classmethod

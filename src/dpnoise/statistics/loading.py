@@ -22,21 +22,11 @@ from dpnoise.statistics.requests import Request
 
 @dataclass(frozen=True)
 class LoadedRequest:
-    """A request from a file, with the data and the ledger that the file names.
-
-    Parameters
-    ----------
-    request
-        The request.
-    source
-        The data; None if the file does not name it.
-    ledger
-        The ledger that pays for the request; None if the file does not name one.
-    """
+    """A request from a file, with the data and the ledger that the file names."""
 
     request: Request
-    source: Files | Path | None
-    ledger: Path | None = None
+    source: Files | Path | None  # The data; None if the file does not name it.
+    ledger: Path | None = None  # Pays for the request; None if the file does not name one.
 
     @property
     def files(self) -> Files | None:

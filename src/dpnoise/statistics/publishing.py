@@ -343,11 +343,6 @@ def publish(  # Most of its lines are documentation.
         The ledger that pays for the release, or its file. It is charged after the data is read and
         before any noise is drawn.
 
-    Returns
-    -------
-    Table
-        The published numbers with their margins.
-
     Raises
     ------
     ArgumentError
