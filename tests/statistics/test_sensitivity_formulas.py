@@ -1254,10 +1254,8 @@ def test_a_delta_that_is_no_float_is_refused() -> None:
 
 
 def test_the_end_of_a_ball_is_rounded_up() -> None:
-    assert Fraction(composition._upper_float(composition._to_ball(Fraction(1)) / 3)) > Fraction(
-        1, 3
-    )
-    assert composition._upper_float(composition._to_ball(Fraction(3, 4))) >= 0.75
+    assert Fraction(composition._upper_float(composition.to_ball(Fraction(1)) / 3)) > Fraction(1, 3)
+    assert composition._upper_float(composition.to_ball(Fraction(3, 4))) >= 0.75
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])

@@ -4,7 +4,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -23,7 +24,7 @@ from dpnoise.auditing.tuning import TUNING
 _Result = TypeVar("_Result")
 
 # Logarithm of the number of orders above which independent releases do not repeat one by chance.
-_LOG_ORDERS: Final = 30.0
+LOG_ORDERS: Final = 30.0
 # Seconds that drawing the releases may take if the caller gives no budget.
 _DRAWING_SECONDS: Final = 120.0
 TIMED_CALLS: Final = 3  # Calls of one release that are timed: the shortest counts.
@@ -191,12 +192,13 @@ def draw_fresh(
     shortest = min(len(seen) if len(sizes) == 1 else sizes[0], *sizes)
     starts = np.array([releases[:shortest] for releases in [seen, *calls][len(sizes) > 1 :]])
     # The logarithm of the chance that independent releases repeat the order of the first call.
-    if (starts == starts[0]).all() and _log_orders(starts) - _log_orders(starts[0]) > _LOG_ORDERS:
+    repeated = (starts == starts[0]).all()
+    if repeated and log_orders(starts.ravel()) - log_orders(starts[0]) > LOG_ORDERS:
         raise DependentError(f"{call} gave the same releases twice: a fixed seed. {_REASON}")
     return calls
 
 
-def _log_orders(releases: Releases) -> float:
+def log_orders(releases: Iterable[object]) -> float:
     """Return the logarithm of the number of orders of these releases, all equally likely."""
-    counts = np.unique(releases, return_counts=True)[1]
-    return math.lgamma(releases.size + 1) - sum(math.lgamma(count + 1) for count in counts)
+    counts = Counter(releases).values()
+    return math.lgamma(sum(counts) + 1) - sum(math.lgamma(count + 1) for count in counts)

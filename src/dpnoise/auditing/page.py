@@ -122,15 +122,11 @@ def _advice(strongest: Sequence[Data]) -> list[str]:
             "sensitivity and scale."
         )
     if attacks - _FLOAT_ATTACKS - {"threshold"} and not advice:
-        advice.append(_ADVICE_NEVER if _is_never(strongest) else _ADVICE_OFTEN)
+        is_never = any(finding["hits0"] and not finding["hits1"] for finding in strongest)
+        advice.append(_ADVICE_NEVER if is_never else _ADVICE_OFTEN)
     if any(finding["predicate"] for finding in strongest):
         advice.append("Each event is given as Python below it, to be counted in your own outputs.")
     return advice
-
-
-def _is_never(findings: Sequence[Data]) -> bool:
-    """Return whether some event happened at one data set, and never at the other."""
-    return any(finding["hits0"] and not finding["hits1"] for finding in findings)
 
 
 def _sort_findings(findings: list[Data]) -> tuple[list[Data], list[Data]]:

@@ -8,7 +8,6 @@ input is closed, and the program is then started for each request.
 """
 
 import json
-import math
 import queue
 import shlex
 import subprocess
@@ -16,10 +15,10 @@ import tempfile
 import threading
 import time
 import weakref
-from collections import Counter
 from contextlib import suppress
 from typing import IO, Final
 
+from dpnoise.auditing.calls import LOG_ORDERS, log_orders
 from dpnoise.auditing.targets.mechanisms import Data
 from dpnoise.auditing.targets.target import (
     DependentError,
@@ -39,8 +38,6 @@ _PATIENCE: Final = 5.0
 # Answers that are compared between two processes, because a seed that is fixed at the start does
 # not show in one.
 _COMPARED_LINES: Final = 64
-# Logarithm of the number of orders above which independent answers do not repeat one by chance.
-_LOG_ORDERS: Final = 30.0
 
 
 class Program:
@@ -107,14 +104,10 @@ class Program:
         first, self._first, self._process = self._first or [], None, None
         again = [self._ask_process(request, len(lines), call) for request, lines in first]
         lines = [line for _, answer in first for line in answer]
-        if lines == [line for answer in again for line in answer]:
-            counts = Counter(lines).values()
-            orders = math.lgamma(len(lines) + 1) - sum(math.lgamma(count + 1) for count in counts)
-            if orders > _LOG_ORDERS:
-                reason = "An audit counts releases that are independent of each other."
-                raise DependentError(
-                    f"{call} gave the same in two processes: a fixed seed. {reason}"
-                )
+        is_repeated = lines == [line for answer in again for line in answer]
+        if is_repeated and log_orders(lines) > LOG_ORDERS:
+            reason = "An audit counts releases that are independent of each other."
+            raise DependentError(f"{call} gave the same in two processes: a fixed seed. {reason}")
 
 
 def to_json_types(data: Data) -> Data:

@@ -217,9 +217,10 @@ class Report:
         """
         of_findings = [
             # The ratio of both probabilities may have a sharper limit than each of them.
-            TradeoffPoint(f.value0, f.value1, f.low, min(f.high, f.low * _ratio_of(f)))
+            TradeoffPoint(f.value0, f.value1, f.low, min(f.high, f.low * ratio))
             for f in self.findings
             if f.releases == 1 and f.low > 0
+            for ratio in [math.exp(-f.epsilon_lower) * (1 + TUNING.rounding_margin)]
         ]
         return TradeoffCurve((*of_findings, *self.points))
 
@@ -338,11 +339,6 @@ class Report:
     def to_html(self, path: FilePath) -> None:
         """Write the report as one self-contained HTML page."""
         Path(path).write_text(page.render_audit_page(self.to_dict()), encoding="utf-8")
-
-
-def _ratio_of(finding: Finding) -> float:
-    """Return the largest ratio of the event's probability at value1 to that at value0."""
-    return math.exp(-finding.epsilon_lower) * (1 + TUNING.rounding_margin)
 
 
 def write_comparison(

@@ -24,17 +24,17 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from dpnoise.auditing.attacks.certified_bounds import EPSILON, MU
 from dpnoise.auditing.report import BrokenError
 from dpnoise.auditing.wording import bound_text, format_duration
 from dpnoise.core import strict_json
-from dpnoise.core.arrays import Floats
+from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.entropy import SYSTEM
 from dpnoise.core.errors import (
     ArgumentError,
+    check_delta,
     check_integer,
     check_positive,
     check_probability,
@@ -45,7 +45,6 @@ from dpnoise.core.safe_text import escape_text
 from dpnoise.statistics.composition import epsilon_of_gaussian
 
 Release = TypeVar("Release")
-Flags = NDArray[np.bool_]
 Curve = Callable[[float], float]  # From P(S) at one data set to the least P(S) at a neighbour.
 
 CURVE: Final = "curve"
@@ -477,23 +476,22 @@ def _check_claim(
     if sum(claim is not None for claim in (epsilon, mu, guarantees)) != 1:
         raise ArgumentError("Give one claim: epsilon=1.0 (with its delta), mu=1.0 or guarantees.")
     if delta != 0:
-        delta = check_probability("delta", check_positive("delta", delta))
+        delta = check_delta(delta)
     if epsilon is not None:
         return _TrainingClaim(EPSILON, check_positive(EPSILON, epsilon), delta, ((1.0, delta),))
     if mu is not None:
         return _TrainingClaim(MU, check_positive(MU, mu), delta)
     pairs = tuple(
-        (_check_epsilon(e), check_probability("delta", d, include_ends=True))
+        # An accountant may return an epsilon below 0 where delta is large: 0 claims less.
+        (
+            check_positive(EPSILON, e) if e > 0 else 0.0,
+            check_probability("delta", d, include_ends=True),
+        )
         for e, d in guarantees or ()
     )
     if not pairs or delta:
         raise ArgumentError("guarantees must be pairs (epsilon, delta), and delta be left out.")
     return _TrainingClaim(CURVE, 1.0, 0.0, pairs)
-
-
-def _check_epsilon(epsilon: float) -> float:
-    # An accountant may return an epsilon below 0 where delta is large: 0 claims less.
-    return check_positive(EPSILON, epsilon) if epsilon > 0 else 0.0
 
 
 def _check_guesses(

@@ -264,6 +264,11 @@ def check_probability(name: str, value: object, *, include_ends: bool = False) -
     return part
 
 
+def check_delta(delta: object) -> float:
+    """Return delta; raise unless it is strictly between 0 and 1."""
+    return check_probability("delta", check_positive("delta", delta))
+
+
 def unknown_name_error(what: str, name: str, known: Collection[str]) -> ArgumentError:
     """Return the error for an unknown name, with the most similar known ones."""
     return ArgumentError(f"There is no {what} {name!r}. {suggest_names(name, known)}")
@@ -309,7 +314,10 @@ def import_extra(module: str, extra: str) -> ModuleType:
     except ImportError as error:
         package = package_of(module).replace("_", "-")
         install = f'pip install {package}, or in a checkout of dpnoise pip install ".[{extra}]"'
-        if not _is_absent(module, error):
+        first = module.partition(".")[0]
+        # The library itself is missing, not one of its dependencies.
+        is_absent = isinstance(error, ModuleNotFoundError) and error.name == first
+        if not is_absent:
             said = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise MissingExtraError(
                 f"This needs {module}, which is installed and cannot be imported "
@@ -319,12 +327,6 @@ def import_extra(module: str, extra: str) -> ModuleType:
         raise MissingExtraError(why_unavailable(package) or missing) from None
     except (ValueError, RuntimeError) as error:  # Caused by its settings, such as MPLBACKEND.
         raise ArgumentError(f"{module} cannot be imported: {short_repr(str(error))}") from None
-
-
-def _is_absent(module: str, error: ImportError) -> bool:
-    """Return whether the library itself is missing, rather than one of its dependencies."""
-    first = module.partition(".")[0]
-    return isinstance(error, ModuleNotFoundError) and error.name == first
 
 
 def scrub_traceback(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from flint import arb
 
-from dpnoise.core.errors import ArgumentError, check_positive, check_probability, reject
+from dpnoise.core.errors import ArgumentError, check_delta, check_positive, reject
 from dpnoise.core.reference import Ball, ball_of
 
 _MAX_PRECISION: Final = 2**14  # Bits; a comparison that needs more counts as undecided.
@@ -70,9 +70,7 @@ def gaussian_scale(epsilon: float, delta: float, sensitivity: float) -> float:
     """
     epsilon = check_positive("epsilon", epsilon)
     sensitivity = check_positive("sensitivity", sensitivity)
-    return _gaussian_scale(
-        epsilon, check_probability("delta", check_positive("delta", delta)), sensitivity
-    )
+    return _gaussian_scale(epsilon, check_delta(delta), sensitivity)
 
 
 @lru_cache(maxsize=256)

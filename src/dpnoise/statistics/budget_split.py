@@ -242,22 +242,11 @@ def amount_for_error(
     return smallest_amount(lambda amount: make(amount, sensitivity).error(confidence), error)
 
 
-def _laplace(epsilon: float, sensitivity: float) -> LaplaceMechanism:
-    return LaplaceMechanism(epsilon=epsilon, sensitivity=sensitivity)
-
-
-def _discrete(epsilon: float, sensitivity: float) -> DiscreteLaplaceMechanism:
-    return DiscreteLaplaceMechanism(epsilon=epsilon, sensitivity=sensitivity)
-
-
-def _gaussian(rho: float, sensitivity: float) -> GaussianMechanism:
-    return GaussianMechanism.for_rho(rho, sensitivity=sensitivity)
-
-
+# The mechanisms by name, from an amount and a sensitivity.
 _ADDITIVE: Final[dict[str, Callable[[float, float], AdditiveMechanism]]] = {
-    "laplace": _laplace,
-    "discrete": _discrete,
-    "gaussian": _gaussian,
+    "laplace": lambda epsilon, size: LaplaceMechanism(epsilon=epsilon, sensitivity=size),
+    "discrete": lambda epsilon, size: DiscreteLaplaceMechanism(epsilon=epsilon, sensitivity=size),
+    "gaussian": lambda rho, size: GaussianMechanism.for_rho(rho, sensitivity=size),
 }
 
 

@@ -23,6 +23,7 @@ from flint import arb
 from dpnoise.core.errors import (
     ArgumentError,
     check_choice,
+    check_delta,
     check_positive,
     check_probability,
     reject,
@@ -221,12 +222,12 @@ class DeltaCurve:
         the sum of all e. P(s) is n(s) exp((s - E)/2) divided by the product of all 1 + exp(-e),
         because randomised response says the truth with probability 1/(1 + exp(-e)).
         """
-        total, product = _to_ball(Fraction(0), bits), _to_ball(Fraction(1), bits)
+        total, product = to_ball(Fraction(0), bits), to_ball(Fraction(1), bits)
         for loss, ways in (self.ways_by_sum or {}).items():
-            weight = ways * (_to_ball(loss - self.pure_epsilon, bits) / 2).exp()
+            weight = ways * (to_ball(loss - self.pure_epsilon, bits) / 2).exp()
             total = total + weight * self._gaussian_delta(Fraction(epsilon) - loss, bits)
         for each in self.epsilons:
-            product = product * (1 + (-_to_ball(each, bits)).exp())
+            product = product * (1 + (-to_ball(each, bits)).exp())
         return (total / product).enclosure
 
     def _gaussian_delta(self, epsilon: Fraction, bits: int) -> Ball:
@@ -234,10 +235,10 @@ class DeltaCurve:
 
         Without a Gaussian part it is the limit for m = 0, max(0, 1 - exp(e)).
         """
-        e = _to_ball(epsilon, bits)
+        e = to_ball(epsilon, bits)
         if not self.total_gaussian_rho:
             return (1 - e.exp()).nonnegative_part()
-        m = (2 * _to_ball(self.total_gaussian_rho, bits)).sqrt()
+        m = (2 * to_ball(self.total_gaussian_rho, bits)).sqrt()
         return phi(m / 2 - e / m) - e.exp() * phi(-m / 2 - e / m)
 
 
@@ -300,10 +301,10 @@ def _zcdp_epsilon(rho: Fraction, delta: float) -> float:
     for _ in range(100):
         left, right = low + (high - low) / 3, high - (high - low) / 3
         low, high = (low, right) if approximate(left) < approximate(right) else (left, high)
-    alpha_minus_1, log_delta = _to_ball(Fraction(2.0**low)), _to_ball(Fraction(delta)).log()
+    alpha_minus_1, log_delta = to_ball(Fraction(2.0**low)), to_ball(Fraction(delta)).log()
     alpha = 1 + alpha_minus_1
     correction = alpha * (alpha_minus_1 / alpha).log() - alpha_minus_1.log()
-    return max(_upper_float(alpha * _to_ball(rho) + (correction - log_delta) / alpha_minus_1), 0.0)
+    return max(_upper_float(alpha * to_ball(rho) + (correction - log_delta) / alpha_minus_1), 0.0)
 
 
 def gaussian_rho(epsilon: float, delta: float) -> float:
@@ -334,12 +335,8 @@ def float_up(number: Fraction) -> float:
     return nearest if nearest >= number else math.nextafter(nearest, math.inf)
 
 
-def check_delta(delta: float) -> float:
-    """Return delta; raise unless it is strictly between 0 and 1."""
-    return check_probability("delta", check_positive("delta", delta))
-
-
-def _to_ball(number: Fraction, bits: int = 4 * _BITS) -> Ball:
+def to_ball(number: float | Fraction, bits: int = 4 * _BITS) -> Ball:
+    """Return a number whose denominator is a power of two, for arithmetic with this precision."""
     return Ball(ball_of(number), bits)
 
 

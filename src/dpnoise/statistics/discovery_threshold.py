@@ -18,12 +18,12 @@ from typing import Final
 
 from flint import arb
 
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_integer
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, check_delta, check_integer
 from dpnoise.core.reference import Ball, ball_of
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
-from dpnoise.release.calibration import certainly_at_most
+from dpnoise.release.calibration import certainly_at_most, phi
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
-from dpnoise.statistics.composition import check_delta
+from dpnoise.statistics.composition import to_ball
 from dpnoise.statistics.results import AdditiveMechanism
 
 _LARGEST: Final = 2**53  # More persons than exist; smaller integers are exact as floats.
@@ -104,7 +104,7 @@ def _single_probability(mechanism: object, candidate: int, bits: int) -> Ball:
 @_single_probability.register
 def _(mechanism: DiscreteLaplaceMechanism, candidate: int, bits: int) -> Ball:
     """P(X >= k) = a^k/(1 + a) for k >= 0, with a = exp(-1/scale) and k = candidate - 1."""
-    rate = _ball(-1, bits) / _ball(mechanism.scale, bits)
+    rate = to_ball(-1, bits) / to_ball(mechanism.scale, bits)
     return ((candidate - 1) * rate).exp() / (1 + rate.exp())
 
 
@@ -112,16 +112,15 @@ def _(mechanism: DiscreteLaplaceMechanism, candidate: int, bits: int) -> Ball:
 def _(mechanism: LaplaceMechanism, candidate: int, bits: int) -> Ball:
     """P(Z >= z) = exp(-z)/2 for z >= 0, and 1 - exp(z)/2 below."""
     distance = _distance(mechanism, candidate)
-    z = _ball(abs(distance), bits) / _ball(mechanism.scale, bits)
+    z = to_ball(abs(distance), bits) / to_ball(mechanism.scale, bits)
     tail = (-z).exp() / 2
     return tail if distance >= 0 else 1 - tail
 
 
 @_single_probability.register
 def _(mechanism: GaussianMechanism, candidate: int, bits: int) -> Ball:
-    """P(Z >= z) = erfc(z/sqrt 2)/2."""
-    z = _ball(_distance(mechanism, candidate), bits) / _ball(mechanism.scale, bits)
-    return (z / Ball(arb(2), bits).sqrt()).erfc() / 2
+    """P(Z >= z) = Phi(-z)."""
+    return phi(to_ball(-_distance(mechanism, candidate), bits) / to_ball(mechanism.scale, bits))
 
 
 def _distance(mechanism: LaplaceMechanism | GaussianMechanism, candidate: int) -> Fraction:
@@ -151,7 +150,3 @@ def _smallest_integer(suffices: Callable[[int], bool], most: int) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if suffices(middle) else (middle, high)
     return high
-
-
-def _ball(number: float | Fraction, bits: int) -> Ball:
-    return Ball(ball_of(number), bits)

@@ -25,9 +25,8 @@ import numpy as np
 from dpnoise.core.arrays import Array, Integers
 from dpnoise.core.errors import ArgumentError
 from dpnoise.core.parallel import first_words
-from dpnoise.core.reference import Ball, ball_of
 from dpnoise.noise.generator import Generator, check_generator
-from dpnoise.statistics.composition import Loss, ball_ends
+from dpnoise.statistics.composition import Loss, ball_ends, to_ball
 from dpnoise.statistics.plan import Unit
 from dpnoise.statistics.queries import Count
 from dpnoise.statistics.results import LossMixin, Release, WholeNoise
@@ -109,7 +108,7 @@ def show_probabilities(epsilon: float, delta: float) -> list[int]:
     if not step or 2 * math.log1p(math.tanh(epsilon / 2) / delta) / epsilon > _MOST_PROBABILITIES:
         return [0]
     # Both factors are whole multiples of 1/unit: e^epsilon rounded down, e^-epsilon rounded up.
-    unit, exponent = 2**_FACTOR_BITS, Ball(ball_of(epsilon), 4 * _FACTOR_BITS)
+    unit, exponent = 2**_FACTOR_BITS, to_ball(epsilon, 4 * _FACTOR_BITS)
     up = math.floor(unit * ball_ends(exponent.exp())[0])
     down = math.ceil(unit * ball_ends((-exponent).exp())[1])
     numbers = [0]

@@ -21,7 +21,13 @@ from scipy import special, stats
 
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats
-from dpnoise.core.errors import ArgumentError, check_integer, check_positive, check_probability
+from dpnoise.core.errors import (
+    ArgumentError,
+    check_delta,
+    check_integer,
+    check_positive,
+    check_probability,
+)
 from dpnoise.release.calibration import gaussian_scale
 
 Counts = NDArray[np.integer | np.floating]
@@ -257,7 +263,7 @@ def claim_of(
     if len(claimed) != 1:
         raise ArgumentError("Give one claim: epsilon=1.0 (with its delta), mu=1.0 or rho=0.5.")
     if delta != 0:
-        delta = check_probability("delta", check_positive("delta", delta))
+        delta = check_delta(delta)
     ((kind, value),) = claimed.items()
     return Claim(kind, check_positive(kind, value), delta)
 

@@ -11,6 +11,7 @@ from dpnoise.core.errors import (
     check_power_of_two,
     reject,
 )
+from dpnoise.release.calibration import EXTREME
 from dpnoise.statistics.expressions import check_kinds
 from dpnoise.statistics.plan import Cells, Edges, PersonValue, Plan, Sums, Unit
 
@@ -19,7 +20,6 @@ WITHOUT_ID: Final = ("error", "own")
 OWN: Final = ("sum", "mean")
 _FARTHEST: Final = 2**51  # In grid steps; twice this is still exact in a float.
 _FARTHEST_SQUARED: Final = 2**26  # In grid steps; its square is 2^52.
-_EXTREME: Final = 2.0**960  # The largest grid: products with bounds stay finite.
 _MOST_CELLS: Final = 2**16
 _MOST_EDGES: Final = 2**12
 _MOST_COUNTS: Final = 2**24  # In all groups together.
@@ -104,7 +104,7 @@ def check_persons(
 
 def _check_bounds(ask: Sums | Cells | PersonValue) -> None:
     check_power_of_two("grid", ask.grid)
-    if not 1 / _EXTREME <= ask.grid <= _EXTREME:
+    if not 1 / EXTREME <= ask.grid <= EXTREME:
         reject("grid", ask.grid, "be between 2^-960 and 2^960: measure in another unit")
     if ask.least > ask.most:
         reject("least", ask.least, f"be at most most={ask.most}")

@@ -569,14 +569,11 @@ def _partition_value(
         text = value.decode()
         if kind == "date":
             date.fromisoformat(text)  # Raises if there is no such day.
-        if pattern.fullmatch(text) and (kind != "integer" or _has_64_bits(int(text))):
-            constant = quote_text(str(int(text)) if kind == "integer" else text)
-            return f"CAST({constant} AS {sql_type})"
+        if pattern.fullmatch(text) and kind != "integer":
+            return f"CAST({quote_text(text)} AS {sql_type})"
+        if pattern.fullmatch(text) and -_INTEGER_LIMIT <= int(text) < _INTEGER_LIMIT:
+            return f"CAST('{int(text)}' AS {sql_type})"
     raise ArgumentError(
         f"The folder {name + '=...'!r} of {file_label} does not name {described}, as hive declares."
         " Rename it, or declare text."
     )
-
-
-def _has_64_bits(number: int) -> bool:
-    return -_INTEGER_LIMIT <= number < _INTEGER_LIMIT
