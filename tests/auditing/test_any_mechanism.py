@@ -25,12 +25,11 @@ from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
 from dpnoise.auditing.counting import check_independent
 from dpnoise.auditing.learned.expected_bounds import Proposal, Score, describe_ranges
 from dpnoise.auditing.neighbours import MOST_PAIRS_LIKE, neighbours_of, pairs_like, rows_to_change
-from dpnoise.auditing.output_budget import Sizes
 from dpnoise.auditing.output_rows import Encoder
 from dpnoise.auditing.outputs import OutputSource
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets import TargetError
-from dpnoise.auditing.tuning import TUNING
+from dpnoise.auditing.tuning import TUNING, Sizes
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError
 
 CERTAIN = 1 - FALSE_ALARM

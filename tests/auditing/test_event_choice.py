@@ -13,8 +13,8 @@ from dpnoise.auditing.learned.events import propose_events
 from dpnoise.auditing.learned.expected_bounds import Proposal, evaluate
 from dpnoise.auditing.learned.steps import find_cells
 from dpnoise.auditing.learned.views import Block
-from dpnoise.auditing.output_budget import Sizes
 from dpnoise.auditing.outputs import OutputSource
+from dpnoise.auditing.tuning import Sizes
 
 Floats = NDArray[np.float64]
 

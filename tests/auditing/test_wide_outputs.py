@@ -14,10 +14,9 @@ from dpnoise.auditing.event_choice import choose_events
 from dpnoise.auditing.learned.rare import find_rare_leaks
 from dpnoise.auditing.learned.views import Block, no_text
 from dpnoise.auditing.learned.wide import discriminants, parity_views, rank_columns
-from dpnoise.auditing.output_budget import Sizes
 from dpnoise.auditing.predicates import pattern_of
 from dpnoise.auditing.report import Report
-from dpnoise.auditing.tuning import TUNING
+from dpnoise.auditing.tuning import TUNING, Sizes
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError
 
 CERTAIN = 1 - FALSE_ALARM

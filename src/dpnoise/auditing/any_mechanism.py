@@ -17,16 +17,16 @@ from dpnoise.auditing.calls import time_calls
 from dpnoise.auditing.counting import FALSE_ALARM_RATE
 from dpnoise.auditing.event_choice import ChosenEvents, Stopwatch, choose_events, grown_budget
 from dpnoise.auditing.final_count import count_final_events, final_trials
+from dpnoise.auditing.learned.events import has_many_duplicates
 from dpnoise.auditing.neighbours import MOST_PAIRS_LIKE, neighbours_of
 from dpnoise.auditing.options import AuditOptions, Progress, Watch
-from dpnoise.auditing.output_budget import plan_sizes
 from dpnoise.auditing.outputs import OutputSource
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.running_time import check_running_time
 from dpnoise.auditing.targets import MECHANISMS
 from dpnoise.auditing.targets.mechanisms import Pair
 from dpnoise.auditing.targets.target import MECHANISM_SIGNATURE, TargetError, check_target
-from dpnoise.auditing.tuning import TUNING
+from dpnoise.auditing.tuning import TUNING, Sizes
 from dpnoise.auditing.wording import describe_pair
 
 _COIN: Final = " on average: a fair coin chose the data set of each release"
@@ -186,7 +186,7 @@ def _search(
         budget = pace.affordable_budget(TUNING.mechanism_budget)
     watch = Stopwatch(source)
     more_pairs = MOST_PAIRS_LIKE if options.by_rows else 0
-    plan = plan_sizes(source, pairs, budget or TUNING.mechanism_budget, more_pairs)
+    plan = _plan_sizes(source, pairs, budget or TUNING.mechanism_budget, more_pairs)
     chosen = choose_events(source, pairs, plan(budget or TUNING.mechanism_budget), options)
     if budget is None:
         budget = grown_budget(chosen, watch.seconds(), options)
@@ -195,6 +195,24 @@ def _search(
             again = replace(options, boosting=bool(options.boosting))
             chosen = choose_events(source, pairs, plan(budget), again)
     return chosen, final_trials(source, chosen, budget, options)
+
+
+def _plan_sizes(
+    source: OutputSource, pairs: Sequence[Pair], total: int, more_pairs: int
+) -> Callable[[int], Sizes]:
+    """Take a first look at the outputs; return the function that splits a budget.
+
+    `more_pairs` is the number of pairs that a search may add.
+    """
+    data_sets = len({id(data) for pair in pairs for data in pair}) + 2 * more_pairs
+    first = source.rows(pairs[0][0], min(TUNING.first_look_outputs, total // 100))
+    many_duplicates = has_many_duplicates(first)
+
+    def plan(total: int) -> Sizes:
+        left = total - len(first)
+        return Sizes.of(left, len(pairs) + more_pairs, data_sets, many_duplicates=many_duplicates)
+
+    return plan
 
 
 def _resolve(target: object, options: AuditOptions) -> tuple[OutputSource, list[Pair], str | None]:

@@ -17,7 +17,6 @@ from dpnoise.auditing.learned.events import propose_events, propose_half, tune_t
 from dpnoise.auditing.learned.expected_bounds import Proposal, Score
 from dpnoise.auditing.learned.exports import write_event
 from dpnoise.auditing.options import AuditOptions
-from dpnoise.auditing.output_budget import Sizes
 from dpnoise.auditing.outputs import OutputSource
 from dpnoise.auditing.screening import (
     distinct_data_sets,
@@ -27,7 +26,7 @@ from dpnoise.auditing.screening import (
     tally_events,
 )
 from dpnoise.auditing.targets.mechanisms import Pair
-from dpnoise.auditing.tuning import TUNING
+from dpnoise.auditing.tuning import TUNING, Sizes
 from dpnoise.auditing.wording import describe_data, describe_pair
 from dpnoise.core.arrays import Floats
 

@@ -17,11 +17,10 @@ from dpnoise.auditing.learned.events import (
 from dpnoise.auditing.learned.expected_bounds import Proposal
 from dpnoise.auditing.neighbours import pairs_like
 from dpnoise.auditing.options import Progress
-from dpnoise.auditing.output_budget import Sizes
 from dpnoise.auditing.outputs import OutputSource
 from dpnoise.auditing.targets.mechanisms import Data, Pair
 from dpnoise.auditing.targets.target import TargetError
-from dpnoise.auditing.tuning import TUNING
+from dpnoise.auditing.tuning import TUNING, Sizes
 from dpnoise.auditing.wording import describe_data
 from dpnoise.core.arrays import Floats
 from dpnoise.core.parallel import cores

@@ -1,4 +1,4 @@
-"""Tuning parameters of an audit's search.
+"""Tuning parameters of an audit's search, and how it splits a budget over its steps.
 
 No parameter affects whether a certified bound is true: events are counted in fresh releases, and
 the limits of those counts are exact. The parameters affect how much an audit finds, and how long it
@@ -202,3 +202,41 @@ class Tuning:
 
 
 TUNING: Final = Tuning()
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers of releases of each data set for the steps of an audit."""
+
+    screening: int
+    screening_train: int  # The part of the screening on which events are learned.
+    learning: int
+    tuning: int  # For choosing thresholds.
+    comparing: int  # For comparing the best events; 0 if the pilot is small.
+    final: int  # For the final count.
+
+    @classmethod
+    def of(cls, budget: int, pairs: int, data_sets: int, *, many_duplicates: bool) -> "Sizes":
+        """Split a budget: the largest part is for the final count."""
+        factor = TUNING.repeated_outputs_factor if many_duplicates else 1
+        learned, screening = min(TUNING.pairs_learned, pairs), 0
+        if pairs > learned:
+            screening = min(factor * TUNING.screening_outputs, budget // (5 * data_sets))
+        share = budget // (10 * learned)
+        # With more releases, a smaller part of the share is for learning. Half of the rest is for
+        # the pilot.
+        base = TUNING.learning_base_outputs + share // 4
+        learning = min(factor * TUNING.learning_outputs, base, share)
+        tuning = pilot = min(TUNING.pilot_outputs, share + (share - learning) // 2)
+        if pilot >= TUNING.least_split_pilot:
+            least_tuning = min(TUNING.least_threshold_outputs, pilot * 5 // 8)
+            tuning = max(least_tuning, min(factor * TUNING.threshold_outputs, pilot // 6))
+        used = data_sets * screening + 2 * learned * (learning + pilot)
+        return cls(
+            screening=screening,
+            screening_train=min(factor * TUNING.screening_train_outputs, screening // 3),
+            learning=learning,
+            tuning=tuning,
+            comparing=pilot - tuning,
+            final=(budget - used) // 2,
+        )
