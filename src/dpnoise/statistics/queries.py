@@ -317,31 +317,23 @@ class _Moments(_BoundedStatistic):
         errors, joint = (
             self._sum_errors(single_confidence(confidence, number)) for number in (1, len(sums))
         )
-        return [
-            Release(
-                self.name, value := self.from_sums(row), self.epsilon, None,
-                min(margin := self.margin(row, errors), farthest := self._farthest(value)),
-                confidence,
+        (low, high), releases = self._possible(), []
+        for row in sums:
+            value, margin = self.from_sums(row), self.margin(row, errors)
+            farthest = max(value - low, high - value)  # No error can be larger.
+            release = Release(
+                self.name, value, self.epsilon, None, min(margin, farthest), confidence,
                 joint_error=None if len(sums) == 1 else min(self.margin(row, joint), farthest),
                 mechanism=self.noise_words, grid=self.bounds.grid, rho=self.rho,
-                no_information=self._says_nothing(value, margin), shared=self.shared,
-            )
-            for row in sums
-        ]  # fmt: skip
-
-    def _farthest(self, value: float) -> float:
-        """Return how far a number is from the farther end of what the bounds allow."""
-        low, high = self._possible()
-        return max(value - low, high - value)
+                no_information=value - margin <= low and value + margin >= high,
+                shared=self.shared,
+            )  # fmt: skip
+            releases.append(release)
+        return releases
 
     def _sum_errors(self, confidence: float) -> _Errors:
         """Return the bounds on the noise of the sums that `margin` needs."""
         raise NotImplementedError
-
-    def _says_nothing(self, value: float, margin: float) -> bool:
-        """Return whether the margin covers every number that the bounds allow."""
-        low, high = self._possible()
-        return value - margin <= low and value + margin >= high
 
     def describe_margins(self, confidence: float, groups: int) -> str:
         """Describe the margins in words, for three numbers of rows in a group."""
