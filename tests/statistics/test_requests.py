@@ -390,6 +390,8 @@ def test_both_margins_are_shown_and_named(
             'column = "income"\nledger = "spent.json"',
             "ledger is a setting of the whole request, and not of [[publish]]. Write it above the",
         ),
+        ("[groups]", '[groups]\nperson = ["patient"]', "person is a setting of the whole request"),
+        ("[groups]", '[derived]\nperson = "patient"\n[groups]', "not of [derived]. Write it above"),
         ('source = "people.csv"', 'source = "none.csv"', "no file none.csv"),
         ('source = "people.csv"', "", "Say which data"),
     ],
@@ -518,6 +520,18 @@ def test_the_command_takes_several_files_patterns_and_dialects(
         status, out, err = run(capsys, *arguments, *common)
         assert (status, out) == (2, ""), arguments
         assert words in err
+
+
+def test_a_column_may_be_called_as_a_setting() -> None:
+    path = Path("request.toml")
+    by = 'epsilon = 1\n[groups]\nperson = ["a"]\n[[publish]]\nstatistics = ["count"]\n'
+    path.write_text(f'{by}by = ["person"]')
+    assert load_request(path).request.groups == {"person": ("a",)}
+    path.write_text(
+        'epsilon = 1\n[derived]\npart = "year(day)"\n'
+        '[[publish]]\nstatistics = ["count"]\nwhere = "part == 2024"'
+    )
+    assert dict(load_request(path).request.derived) == {"part": "year(day)"}
 
 
 def test_what_the_request_says_is_not_said_again(

@@ -99,6 +99,7 @@ def load_request(
             raise ArgumentError("Questions must be tables: [[publish]].")
         settings["publish"] = tuple(_from_table(Question, question) for question in questions)
         settings["groups"] = _groups(settings.get("groups", {}), path.parent)
+        _check_columns(settings)
         request = _from_table(Request, settings)
     except DpnoiseError as error:
         raise ArgumentError(f"{path}: {error}") from None
@@ -121,13 +122,30 @@ def _names_of(kind: Any) -> list[str]:
 def _check_names(table: dict[str, Any], names: Collection[str], heading: str) -> None:
     """Raise if a table has an unknown name, or a setting of the request below its heading."""
     for name in table:
-        if name not in names and name in {*_names_of(Request), "source", "ledger"}:
-            raise ArgumentError(
-                f"{name} is a setting of the whole request, and not of {heading}. Write it above "
-                "the first [table] line."
-            )
         if name not in names:
+            _check_place(name, heading)
             raise unknown_name_error("setting", name, names)
+
+
+def _check_columns(settings: dict[str, Any]) -> None:
+    """Raise if no question uses a column that is called as a setting: it would have no effect."""
+    questions = settings["publish"]
+    used = {name for question in questions for name in (*question.by, question.column)}
+    conditions = " ".join(question.where or "" for question in questions)
+    for heading in ("groups", "derived"):
+        table = settings.get(heading)
+        for name in table if isinstance(table, dict) else ():
+            if name not in used and name not in conditions:
+                _check_place(name, f"[{heading}]")
+
+
+def _check_place(name: str, heading: str) -> None:
+    """Raise if a name below a heading is a setting of the whole request."""
+    if name in {*_names_of(Request), "source", "ledger"}:
+        raise ArgumentError(
+            f"{name} is a setting of the whole request, and not of {heading}. Write it above the "
+            "first [table] line."
+        )
 
 
 def _groups(table: object, folder: Path) -> dict[str, Any]:
