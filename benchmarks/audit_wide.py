@@ -122,7 +122,8 @@ def bound_by_regression(wide: Wide, budget: int) -> float:
     hits = [sum(int((score(wide.mechanism(bit, min(_CHUNK, each - start))) > cut).sum())
                 for start in range(0, each, _CHUNK)) for bit in (1, 0)]  # fmt: skip
     if estimator.claim.is_ratio:
-        return tossed_epsilon(hits[0], each, hits[1], each, error=1 - CONFIDENCE)
+        counts = hits[0], each, hits[1], each
+        return tossed_epsilon(*counts, error=1 - CONFIDENCE, delta=estimator.claim.delta)
     exact = BoundEstimator(estimator.claim, each, 1 - CONFIDENCE, chance=0.0, caution=0.0)
     return float(exact.expected_bounds(np.array(hits[:1]), np.array(hits[1:]), each)[0])
 

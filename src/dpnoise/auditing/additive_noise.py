@@ -105,7 +105,7 @@ class AuditPlan:
     @property
     def estimator(self) -> BoundEstimator:
         """The estimator of the bounds that the final count will certify."""
-        return BoundEstimator(self.options.claim, self.final_size, self.final_error)
+        return BoundEstimator(self.options.claim, self.final_size, self.final_error, tossed=False)
 
 
 # Most of its lines are documentation.

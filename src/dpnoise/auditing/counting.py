@@ -254,7 +254,9 @@ def _certified_bounds(
     certified, kind = claim.certified_bound(low, high, k), WIDENED if dispersion > 1 else EXACT
     if by_ratio:  # At the larger error of the ratio the dispersion would be smaller.
         counts = at0.hits, at0.trials, at1.hits, at1.trials
-        certified = certified_bounds.tossed_epsilon(*counts, error=error, dispersion=dispersion)
+        certified = certified_bounds.tossed_epsilon(
+            *counts, error=error, delta=claim.delta, dispersion=dispersion
+        )
     if_dependent = certified
     if calls:
         limits = calls.best_any_limits(error / 2)
@@ -304,7 +306,8 @@ def describe_limits(findings: Sequence[Finding], options: AuditOptions) -> str:
 def ceiling(claim: Claim, trials: int, error: float, *, tossed: bool = False) -> float:
     """Return the largest possible bound: of an event that separates the data sets perfectly."""
     if tossed:
-        return certified_bounds.tossed_epsilon(trials, trials, 0, trials, error=error)
+        counts = trials, trials, 0, trials
+        return certified_bounds.tossed_epsilon(*counts, error=error, delta=claim.delta)
     low = certified_bounds.lower_limit(trials, trials, error / 2)
     return claim.certified_bound(low, certified_bounds.upper_limit(0, trials, error / 2))
 

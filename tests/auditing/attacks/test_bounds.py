@@ -13,6 +13,7 @@ from dpnoise.auditing.attacks.certified_bounds import (
     RATIO_ERROR_SHARE,
     advantage,
     certified_epsilon,
+    delta_hits,
     lower_limit,
     tossed_epsilon,
     upper_limit,
@@ -162,23 +163,50 @@ def test_at_the_border_of_privacy_999_of_1000_verdicts_are_right(
     check_alarms(sum(certified > epsilon for certified in epsilons))
 
 
-def check_alarms(number: int) -> None:
-    """Raise if AUDITS, each wrong with probability 0.001 at most, give more than chance."""
-    check_probability(float(stats.binom.sf(number - 1, AUDITS, 0.001)))
+def check_alarms(number: int, error: float = 0.001) -> None:
+    """Raise if AUDITS, each wrong with at most this probability, give more than chance."""
+    check_probability(float(stats.binom.sf(number - 1, AUDITS, error)))
 
 
-@pytest.mark.parametrize(("p1", "epsilon"), [(0.3, 1.0), (0.01, 0.1), (1e-4, 3.0), (0.36, 1.0)])
+@pytest.mark.parametrize(
+    ("p1", "epsilon", "delta"),
+    [
+        *[(0.3, 1.0, 0.0), (0.01, 0.1, 0.0), (1e-4, 3.0, 0.0), (0.36, 1.0, 0.0)],
+        *[(1e-4, 1.0, 1e-5), (0.001, 0.1, 1e-3), (0.01, 1.0, 0.02), (0.0, 0.5, 1e-3)],
+    ],
+)
 @pytest.mark.parametrize("trials", [40_000, 400])
-def test_at_the_border_999_of_1000_verdicts_are_right_where_a_coin_divides_the_trials(
-    p1: float, epsilon: float, trials: int
+@pytest.mark.parametrize("error", [0.001, 0.2])
+def test_at_the_border_verdicts_are_right_where_a_coin_divides_the_trials(
+    p1: float, epsilon: float, delta: float, trials: int, error: float
 ) -> None:
-    """P0 = exp(epsilon) P1, as above."""
+    """P0 = exp(epsilon) P1 + delta, as above."""
     rng = np.random.default_rng()
     heads = rng.binomial(trials, 0.5, AUDITS)
-    at0 = rng.binomial(heads, math.exp(epsilon) * p1).tolist()
+    at0 = rng.binomial(heads, math.exp(epsilon) * p1 + delta).tolist()
     at1 = rng.binomial(trials - heads, p1).tolist()
     counts = zip(at0, heads.tolist(), at1, (trials - heads).tolist(), strict=True)
-    check_alarms(sum(tossed_epsilon(*count, error=0.001) > epsilon for count in counts))
+    wrong = sum(tossed_epsilon(*count, error=error, delta=delta) > epsilon for count in counts)
+    check_alarms(wrong, error)
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize(("trials", "delta"), [(120_000, 1e-5), (1_000, 0.02), (10, 0.5)])
+def test_delta_makes_more_hits_than_are_left_out_only_with_the_error(
+    trials: int, delta: float, error: float
+) -> None:
+    hits = delta_hits(trials, delta, error)
+    assert 1 - at_most(hits, trials, delta / 2) <= error
+    assert hits == 0 or 1 - at_most(hits - 1, trials, delta / 2) > error
+
+
+def test_a_coin_certifies_nearly_as_much_for_a_small_delta_as_for_none() -> None:
+    """The 3 to 5 hits that a delta may make are left out of 800; two limits certify less."""
+    counts, error = (800, 60_000, 130, 60_000), 0.001
+    without = tossed_epsilon(*counts, error=error)
+    of_coin = tossed_epsilon(*counts, error=error, delta=1e-5)
+    assert without - 0.02 < of_coin < without
+    assert of_coin > certified_epsilon(*counts, error=error, delta=1e-5) + 0.08
 
 
 def test_a_ratio_that_a_coin_divides_has_one_limit() -> None:

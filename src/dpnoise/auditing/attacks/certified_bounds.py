@@ -13,6 +13,7 @@ probability that the limits are wrong does not depend on the conclusions.
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -38,8 +39,10 @@ RHO: Final = "rho"
 
 # Orders of Rényi divergence: each gives a valid bound on rho, and the largest is taken.
 _ORDERS: Final = 1 + np.geomspace(*TUNING.renyi_orders)
-# The fraction of the error for the ratio, if a coin is tossed; the two limits share the rest.
+# The fraction of the error for the ratio, if a coin is tossed; the two limits share the rest. The
+# second fraction is the part of the first for the hits that delta allows.
 RATIO_ERROR_SHARE: Final = 0.9
+DELTA_ERROR_SHARE: Final = 0.05
 
 # SciPy's quantiles are accurate to about 1e-12. `TUNING.rounding_margin` moves limits outward, and
 # bounds in the target's favour, by more than that: so they stay valid.
@@ -132,13 +135,24 @@ def certified_epsilon(
 
 
 def tossed_epsilon(
-    hits0: int, trials0: int, hits1: int, trials1: int, *, error: float, dispersion: float = 1.0
+    hits0: int,
+    trials0: int,
+    hits1: int,
+    trials1: int,
+    *,
+    error: float,
+    delta: float = 0.0,
+    dispersion: float = 1.0,
 ) -> float:
     """Return a lower bound on epsilon, if a fair coin chose the data set of each trial.
 
     Of h trials in which the event happened, the number at the second data set is binomial, with
     probability P1 / (P0 + P1). So one limit bounds the ratio, which is sharper than two limits. The
     rest of the error is for the two limits, which are sharper if the event nearly always happens.
+
+    With a delta, P0 = A + B with A <= exp(epsilon) P1 and B <= delta. Label each hit at the first
+    data set independently, with probability B / P0. The labelled hits are at most `delta_hits`,
+    except with a part of the error. The ratio A / P1 is bounded as above by the other hits.
 
     Examples
     --------
@@ -153,12 +167,35 @@ def tossed_epsilon(
         hits1,
         trials1,
         error=(1 - RATIO_ERROR_SHARE) * error,
+        delta=delta,
         dispersion=dispersion,
     )
-    if hits0 + hits1 == 0:
+    if hits0 + hits1 == 0 or math.isinf(dispersion):
         return by_limits
-    share = upper_limit(hits1, hits0 + hits1, RATIO_ERROR_SHARE * error, dispersion)
+    error *= RATIO_ERROR_SHARE
+    if delta:
+        trials = math.ceil((trials0 + trials1) / dispersion)
+        labelled = delta_hits(trials, delta, DELTA_ERROR_SHARE * error)
+        hits0, error = hits0 - math.ceil(labelled * dispersion), (1 - DELTA_ERROR_SHARE) * error
+        if hits0 <= 0:
+            return by_limits
+    share = upper_limit(hits1, hits0 + hits1, error, dispersion)
     return max(by_limits, math.log1p(-share) - math.log(share) if share < 1 else 0.0)
+
+
+@lru_cache(maxsize=64)
+def delta_hits(trials: int, delta: float, error: float) -> int:
+    """Return a number of hits that an event of probability delta exceeds only with this error.
+
+    A fair coin chooses for each trial whether the event, which is of one data set, can happen.
+
+    >>> delta_hits(1000, 0.0, 0.01), delta_hits(1000, 2e-6, 0.01), delta_hits(1000, 0.02, 0.01)
+    (0, 0, 18)
+    """
+    hits = max(0, int(stats.binom.isf(error, trials, delta / 2)))
+    while stats.binom.sf(hits, trials, delta / 2) > error:  # The quantile is rounded.
+        hits += 1
+    return hits
 
 
 def epsilon_of(low: float, high: float, *, delta: float = 0.0, releases: int = 1) -> float:
@@ -212,8 +249,8 @@ class Claim:
 
     @property
     def is_ratio(self) -> bool:
-        """Whether the claim bounds only the ratio of two probabilities."""
-        return self.kind == EPSILON and self.delta == 0
+        """Whether the claim bounds the ratio of two probabilities, apart from its delta."""
+        return self.kind == EPSILON
 
     @property
     def words(self) -> str:
@@ -287,6 +324,7 @@ class BoundEstimator:
     # Trials attributed to chance: more if many events are compared.
     chance: float = TUNING.chance_trials
     caution: float = TUNING.discount  # Standard errors by which the estimate is discounted.
+    tossed: bool = True  # Whether a coin will choose the data set of each release.
 
     def expected_bounds(self, hits0: Counts, hits1: Counts, n: int, releases: int = 1) -> Floats:
         """Return the expected bound of each event, given its hits in n releases.
@@ -317,9 +355,11 @@ class BoundEstimator:
         low = lower_limits(seen0, trials, self.error / 2)
         high = upper_limits(seen1, trials, self.error / 2)
         bound = self.claim.bounds(low, high, releases)
-        if self.claim.is_ratio and releases == 1:
-            seen = np.maximum(seen0 + seen1, 1e-3)
-            share = upper_limits(seen1, seen, RATIO_ERROR_SHARE * self.error)
+        if self.tossed and self.claim.is_ratio and releases == 1:
+            error, delta = RATIO_ERROR_SHARE * self.error, self.claim.delta
+            labelled = delta_hits(2 * trials, delta, DELTA_ERROR_SHARE * error) if delta else 0
+            seen = np.maximum(np.maximum(0.0, seen0 - labelled) + seen1, 1e-3)
+            share = upper_limits(seen1, seen, error * (1 - DELTA_ERROR_SHARE * (delta > 0)))
             bound = np.maximum(bound, special.logit(np.clip(1 - share, 1e-12, 1 - 1e-12)))
         left = np.maximum(p0 - releases * self.claim.delta, 1e-300)
         ratio = np.log(left) - np.log(np.maximum(p1, 1e-300))
