@@ -14,8 +14,9 @@ from support.alarms import FALSE_ALARM, LONG
 import dpnoise
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
 from dpnoise.auditing.learned.events import propose_events, tune_thresholds
-from dpnoise.auditing.learned.expected_bounds import _pick_at_several_rates
+from dpnoise.auditing.learned.expected_bounds import Score, _pick_at_several_rates
 from dpnoise.auditing.learned.steps import (
+    Steps,
     _pool_counts,
     count_by_cell,
     edges_of,
@@ -188,6 +189,18 @@ def test_an_event_that_several_scores_have_is_proposed_once() -> None:
         assert len(counts) == len(set(counts)) > 3
         expected_bounds = [event.expected_bound for event in events]
         assert expected_bounds == sorted(expected_bounds, reverse=True)
+
+
+def test_the_best_threshold_may_lie_between_two_distant_data_sets() -> None:
+    """Half of all releases are below 3: quantiles of both data sets together leave out the gap."""
+    n, estimator = 20_000, BoundEstimator(Claim("mu", 1.0), 60_000, 0.001)
+    rows0, rows1 = (rng.normal(move, 1.0, (n, 1)) for move in (0.0, 6.0))
+    edges = np.append(np.linspace(-6.0, 12.0, 400), np.inf)
+    ratios = np.append(18.0 - 6.0 * edges[:-1], [-54.0, 0.0])
+    view = views_of(np.concatenate([rows0, rows1]), ["a"])[0]
+    score = Score((view,), (Steps(edges, ratios),), (1.0,))
+    best = tune_thresholds([score], rows0, rows1, estimator)[0]
+    assert 2.2 < (18.0 - best.cut) / 6.0 < 3.8
 
 
 def test_likelier_events_are_compared_as_well_where_the_best_is_one_of_many() -> None:

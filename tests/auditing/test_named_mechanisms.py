@@ -1,9 +1,12 @@
 """Named mechanisms: dpnoise's are not broken, and there is one for every statistic."""
 
 import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from support.alarms import FALSE_ALARM
 from support.choices import sample_cases
@@ -14,7 +17,7 @@ from dpnoise.auditing import targets
 from dpnoise.auditing.targets import MECHANISMS
 from dpnoise.core.errors import ArgumentError
 from dpnoise.release import selection
-from dpnoise.statistics import functions
+from dpnoise.statistics import Question, Request, engines, functions, publish
 from dpnoise.statistics.questions import QUERIES
 
 CERTAIN = 1 - FALSE_ALARM
@@ -51,6 +54,47 @@ def test_every_statistic_has_its_audit() -> None:
     audited = {name.removeprefix("dpnoise.statistics.") for name in OWN}
     assert {"count", "median", "histogram"} <= offered
     assert offered | asked | {"publish"} <= audited
+
+
+def publish_groups(statistic: str) -> Callable[[int, int], list[Any]]:
+    """Return a mechanism: numbers of n groups, in each of which one person has so many rows.
+
+    Another person has one row. Each row has a different code. One or two rows of a person count.
+    """
+    question = Question([statistic], "code" if statistic == "distinct" else None, by=["group"])
+    most = 2 if statistic == "distinct" else None
+
+    def mechanism(rows: int, n: int) -> list[Any]:
+        groups = [f"g{i}" for i in range(n)]
+        declared = {"group": groups}
+        request = Request(1.0, [question], declared, person="who", max_groups=1, max_rows=most)
+        persons = [(group, person) for group in groups for person in ["a", *["b"] * rows]]
+        table = [(g, f"{g} {who}", f"code {i}") for i, (g, who) in enumerate(persons)]
+        frame = pl.DataFrame(table, ["group", "who", "code"], orient="row")
+        return [number.release.value for number in publish(frame, request)]
+
+    return mechanism
+
+
+@pytest.mark.parametrize("planted", [False, True])
+@pytest.mark.parametrize("statistic", ["persons", "distinct"])
+def test_numbers_of_persons_and_of_values_are_broken_if_a_bound_on_rows_is_forgotten(
+    statistic: str, monkeypatch: pytest.MonkeyPatch, *, planted: bool
+) -> None:
+    """The noise is for one or two rows of a person; with the bug all ten rows count."""
+    tally_all = engines.tally_all
+
+    def tally_without_bound(source: Any, plans: Sequence[Any], **options: Any) -> Any:
+        unbounded = [replace(plan, unit=replace(plan.unit, max_rows=99)) for plan in plans]
+        return tally_all(source, unbounded, **options)
+
+    if planted:
+        monkeypatch.setattr(engines, "tally_all", tally_without_bound)
+    report = dpnoise.audit(
+        publish_groups(statistic), 1.0, neighbours=[(0, 10)], budget=1_000, confidence=CERTAIN
+    )
+    assert report.refutable
+    assert report.broken == planted
 
 
 def test_every_mechanism_that_selects_has_its_audit() -> None:

@@ -136,7 +136,7 @@ def propose_events_of_score(
     chance.
     """
     values, count0, count1 = seen
-    cuts, is_complete = _choose_cuts(values, count0 + count1)
+    cuts, is_complete = _choose_cuts(values, count0, count1)
     n = int(count0.sum())
     above, below = step_functions.count_above_and_below(cuts, values, count0, count1)
     upper, lower, misfit = _fit_curve(cuts, below[0], below[1], n, is_complete=is_complete)
@@ -228,16 +228,24 @@ def _complexity(score: Score) -> int:
     return (TUNING.overlap_cost_factor if overlap else 1) * total
 
 
-def _choose_cuts(score: Floats, repeats: Floats) -> tuple[Floats, bool]:
-    """Return thresholds to try, denser in the tails, and whether every distinct score is one."""
+def _choose_cuts(score: Floats, count0: Floats, count1: Floats) -> tuple[Floats, bool]:
+    """Return thresholds to try, denser in the tails, and whether every distinct score is one.
+
+    They are quantiles of either data set in turn: the best threshold may lie between two data sets
+    whose scores differ much, where those of both together have few quantiles.
+    """
     sample = slice(None, None, -(-len(score) // TUNING.threshold_sample))
     order = np.argsort(score[sample])
-    ordered, total = score[sample][order], repeats[sample][order].cumsum()
+    ordered = score[sample][order]
     cuts = ordered[np.append(True, ordered[1:] != ordered[:-1])]
     if len(cuts) <= TUNING.thresholds:
         return cuts, True
     shares = tail_shares(TUNING.threshold_log_odds, TUNING.thresholds)
-    return np.unique(ordered[np.searchsorted(total[:-1], shares * total[-1])]), False
+    totals = [count[sample][order].cumsum() for count in (count0, count1)]
+    places = [
+        np.searchsorted(total[:-1], shares[i::2] * total[-1]) for i, total in enumerate(totals)
+    ]
+    return np.unique(ordered[np.concatenate(places)]), False
 
 
 def _pick_at_several_rates(expected: Floats, hits: Floats, rarer: int, likelier: int) -> list[int]:
