@@ -167,3 +167,15 @@ def test_rare_leaks_are_counted_next_to_the_best_event_if_they_may_be_better() -
         events = [usual, proposal(hits, is_leaks=True)]
         counts = np.array([event.hits for event in events])
         assert event_choice._best_leaks(events, counts, 100_000, estimator) == expected
+
+
+@pytest.mark.parametrize("comparing", [75_000, 0])
+def test_hits_of_rare_leaks_are_also_those_where_their_threshold_was_chosen(comparing: int) -> None:
+    """Without a comparison the only counts are those where thresholds were chosen."""
+    sizes = Sizes(0, 0, 150_000, 125_000, comparing, 700_000)
+    for is_leaks in (True, False):
+        event, fresh = proposal((13.0, 0.0), is_leaks=is_leaks), np.array([8.0, 1.0])
+        at0, at1 = event_choice._count_in_pilot(event, fresh, 75_000, sizes)
+        more = is_leaks and comparing > 0
+        assert (at0.hits, at1.hits) == ((21, 1) if more else (8, 1))
+        assert at0.trials == at1.trials == (200_000 if more else 75_000)

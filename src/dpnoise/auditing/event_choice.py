@@ -86,6 +86,10 @@ def choose_events(
     seen = [hits.sum() + sum(p.hits) for hits, (p, _) in zip(counts, best, strict=True)]
     told = [i for i, hits in enumerate(seen) if 0 < hits < 2 * (trials + sizes.tuning)]
     best, counts = [best[i] for i in told], counts[told]
+    counted = [
+        _count_in_pilot(proposal, hits, trials, sizes)
+        for (proposal, _), hits in zip(best, counts, strict=True)
+    ]
     events = [
         (_export_event(proposal, source), pair[::-1] if proposal.swapped else pair)
         for proposal, pair in best
@@ -94,17 +98,28 @@ def choose_events(
         rows = source.rows(pairs[0][0], _COMPARED_ROWS)
         half = propose_half(rows, source.names, source.encoder.text)
         event = _CONSTANT if half is None else _export_event(half, source)
-        events, counts = [(event, pairs[0])], np.zeros((1, 2))
-    candidates = []
-    for (event, pair), hits in zip(events, counts.astype(int).tolist(), strict=True):
-        at0, at1 = (EventCount(h, trials) for h in hits)
-        shown = describe_pair(pair)
-        candidates.append(Candidate(LEARNED, OUTPUTS, event, pair, shown, (at0, at1)))
+        events, counted = [(event, pairs[0])], [(EventCount(0, trials),) * 2]
+    candidates = [
+        Candidate(LEARNED, OUTPUTS, event, pair, describe_pair(pair), at_both)
+        for (event, pair), at_both in zip(events, counted, strict=True)
+    ]
     seconds_each = watch.seconds() / watch.drawn()
     proposals = [proposal for proposal, _ in best]
     return ChosenEvents(
         candidates, proposals, sizes, seconds_each, tried, len(best_pairs), len(learned)
     )
+
+
+def _count_in_pilot(
+    proposal: Proposal, hits: Floats, trials: int, sizes: Sizes
+) -> tuple[EventCount, EventCount]:
+    """Return the counts of an event, of rare leaks also where their threshold was chosen.
+
+    Few releases do not show how rare a leak is, and hardly any of its hits are due to that choice.
+    """
+    if sizes.comparing and proposal.score.is_leaks:
+        hits, trials = hits + proposal.hits, trials + sizes.tuning
+    return EventCount(int(hits[0]), trials), EventCount(int(hits[1]), trials)
 
 
 def grown_budget(chosen: ChosenEvents, seconds: float, options: AuditOptions) -> int | None:
