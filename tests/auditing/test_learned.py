@@ -2,19 +2,24 @@
 
 import math
 import warnings
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy import optimize, special
+from scipy import optimize, special, stats
 from support.alarms import FALSE_ALARM, LONG
 
 import dpnoise
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
 from dpnoise.auditing.learned.events import propose_events, tune_thresholds
-from dpnoise.auditing.learned.expected_bounds import Score, _pick_at_several_rates
+from dpnoise.auditing.learned.expected_bounds import (
+    Score,
+    _is_normal,
+    _pick_at_several_rates,
+    _shrink_to_curve,
+)
 from dpnoise.auditing.learned.steps import (
     Steps,
     _pool_counts,
@@ -203,6 +208,29 @@ def test_the_best_threshold_may_lie_between_two_distant_data_sets() -> None:
     assert 2.2 < (18.0 - best.cut) / 6.0 < 3.8
 
 
+def test_a_score_is_normal_if_its_moments_are_those_of_normal_laws_of_one_variance() -> None:
+    levels = (np.arange(20_000) + 0.5) / 20_000
+    normal, laplace = stats.norm.ppf(levels), stats.laplace.ppf(levels) / math.sqrt(2)
+    ones, pairs = np.repeat(np.eye(2), 20_000, axis=1), product((normal, laplace), (1, 2))
+    for x, scale in pairs:
+        scores = np.concatenate([normal, scale * x + 2.0])
+        assert _is_normal(scores, *ones) == (x is normal and scale == 1)
+        assert not _is_normal(0 * scores, *ones)
+
+
+def test_where_a_score_is_normal_lucky_hits_promise_hardly_more_than_unlucky_ones() -> None:
+    """Of 20,000 releases about 270 and 26 are expected; elsewhere so few hits have no curve."""
+    estimator = BoundEstimator(Claim("epsilon", 1.0, 1e-5), 60_000, 0.001)
+    shares = np.array([[0.0135], [0.0013]])
+    lucky, unlucky = (
+        float(_shrink_to_curve(np.array(hits), (shares, 0.03, True), 20_000, estimator)[0])
+        for hits in ([[285.0], [16.0]], [[255.0], [36.0]])
+    )
+    assert 0 < unlucky < lucky < 1.1 * unlucky
+    hits = np.array([[285.0], [16.0]])
+    assert _shrink_to_curve(hits, (shares, 0.03, False), 20_000, estimator)[0] == -np.inf
+
+
 def test_likelier_events_are_compared_as_well_where_the_best_is_one_of_many() -> None:
     """In few releases a rare event may look best by chance; likelier ones must be compared too."""
     estimator, n = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.05), 20_000
@@ -259,9 +287,10 @@ def test_ratios_of_one_pattern_only_rise_or_only_fall_with_the_size_of_the_rest(
     assert np.flatnonzero(np.diff(learned[0]) == 0).tolist() == [5]
 
 
-def test_a_logistic_curve_is_found_in_counts_that_lie_on_one() -> None:
+@pytest.mark.parametrize("slope", [0.7, 14.0])
+def test_a_logistic_curve_is_found_in_counts_that_lie_on_one(slope: float) -> None:
     score = np.linspace(-2, 3, 40)
-    share = special.expit(0.3 + 0.7 * score)
+    share = special.expit(0.3 + slope * score)
     seen = np.full(40, 1e6)
     assert np.allclose(fit_logistic_curve(score, seen * share, seen * (1 - share)), share)
     assert np.isfinite(fit_logistic_curve(score, seen, np.zeros(40))).all()

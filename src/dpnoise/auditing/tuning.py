@@ -145,6 +145,7 @@ class Tuning:
     scores_per_side: int = 3  # Scores of each side to learn again; the best ones are summed.
     summing_outputs: int = 100_000  # Most outputs of each data set for learning sums.
     newton_steps: int = 6  # Most steps of Newton's method in a logistic regression.
+    curve_steps: int = 24  # The same for a curve of one score: more if the data sets differ much.
     newton_tolerance: float = 1e-3  # Newton's method stops after a shorter step.
     ridge: float = 1e-3  # The penalty on the weights, per output: it only keeps them finite.
 
@@ -187,6 +188,11 @@ class Tuning:
     # Least hits at both data sets for which an event is compared with a smooth curve.
     least_curve_hits: int = 200
     curve_error: float = 0.1  # Relative standard error of a ratio read off the curve.
+    # Standard errors by which moments of a score may differ from those of a normal law.
+    normal_standard_errors: float = 4.0
+    # Standard deviations up to which its tails matter: the error of the logarithm of a tail there,
+    # in standard errors of the mean.
+    normal_tail: float = 4.0
     curve_groups: int = 16  # Groups of scores for measuring the misfit of the curve.
     rarer_events: int = 5  # Events to compare with a score's best, each rarer than the last.
     likelier_events: int = 2  # The same, likelier, for sums: their best event is one of many.

@@ -73,6 +73,7 @@ class Proposal:
     misfit: float  # Standard error of the logarithm of the curve.
     cost: float  # Fraction of the expected bound that was subtracted for complexity.
     rare: bool = False
+    is_normal: bool = False  # Whether the curve is right in the tails: see `_is_normal`.
 
     def holds(self, value: Floats) -> Flags:
         """Return for each value of the score whether the event happened."""
@@ -140,32 +141,40 @@ def propose_events_of_score(
     n = int(count0.sum())
     above, below = step_functions.count_above_and_below(cuts, values, count0, count1)
     upper, lower, misfit = _fit_curve(cuts, below[0], below[1], n, is_complete=is_complete)
+    is_normal = not is_complete and _is_normal(values, count0, count1)
+    if is_normal:
+        misfit = TUNING.normal_tail / np.sqrt(n)
     cost = TUNING.complexity_cost * _complexity(score)
     rarer = TUNING.rarer_events if several else 0
     likelier = TUNING.likelier_events if several and not is_complete else 0
     events: list[Proposal] = []
     for swapped, hits, shares in ((False, above, upper), (True, below[::-1], lower[::-1])):
-        for i, expected, rare in _best_cuts(hits, shares, n, estimator, misfit, rarer, likelier):
+        curve = shares, misfit, is_normal
+        for i, expected, rare in _best_cuts(hits, curve, n, estimator, rarer, likelier):
             discounted = expected - cost * abs(expected)
             counted, smooth = ((float(x[0][i]), float(x[1][i])) for x in (hits, shares))
-            of_counts = discounted, counted, smooth, misfit, cost, rare
+            of_counts = discounted, counted, smooth, misfit, cost, rare, is_normal
             events.append(Proposal(score, cuts[i], swapped, *of_counts))
     return events
 
 
 def _best_cuts(
     hits: Sequence[Floats],
-    shares: Sequence[Floats],
+    curve: tuple[Sequence[Floats], float, bool],
     n: int,
     estimator: BoundEstimator,
-    misfit: float,
     rarer: int,
     likelier: int,
 ) -> list[tuple[int, float, bool]]:
-    """Return (index, expected bound, whether the event is rare) for the best thresholds."""
+    """Return (index, expected bound, whether the event is rare) for the best thresholds.
+
+    `curve` has the shares of a smooth curve, its misfit, and whether it is right in the tails.
+    """
     hits0, hits1 = hits
-    smooth = _shrink_to_curve(hits, shares, n, estimator, misfit)
+    smooth = _shrink_to_curve(hits, curve, n, estimator)
     usual = np.maximum(estimator.expected_bounds(hits0, hits1, n), smooth)
+    if curve[2]:
+        usual = np.where(smooth > -np.inf, smooth, usual)
     picked = _pick_at_several_rates(usual, hits0, rarer, likelier)
     chosen = [(i, float(usual[i]), False) for i in picked]
     # The bound of a rare event is uncertain: so the best one is kept in addition.
@@ -199,7 +208,8 @@ def reestimate(
     shares = np.array([proposal.shares for proposal in proposals]).T
     misfits = np.array([proposal.misfit for proposal in proposals])
     cost = np.array([proposal.cost for proposal in proposals])
-    smooth = _shrink_to_curve(hits.T, shares, n, estimator, misfits, max_optimism=0.0)
+    curves = shares, misfits, np.array([proposal.is_normal for proposal in proposals])
+    smooth = _shrink_to_curve(hits.T, curves, n, estimator, max_optimism=0.0)
     # The larger of both estimates would favour luck, because one of many events is chosen.
     bounds = np.where(smooth > -np.inf, smooth, estimator.expected_bounds(hits0, hits1, n))
     return np.asarray(bounds - cost * np.abs(bounds))
@@ -308,32 +318,57 @@ def _misfit(c0: Floats, c1: Floats, share: Floats) -> float:
     return float(np.sqrt(excess * (1 / variance).mean()))
 
 
+def _is_normal(score: Floats, count0: Floats, count1: Floats) -> bool:
+    """Return whether a score has normal laws of the same variance at both data sets.
+
+    Then its likelihood ratio is a logistic curve, also in the tails. Sums of many parts are nearly
+    normal. Skewness, kurtosis and the ratio of the variances must be explained by chance.
+    """
+    variances, z_scores = [], []
+    for count in (count0, count1):
+        n = count.sum()
+        centred = score - count @ score / n
+        second, third, fourth = (float(count @ centred**k) / n for k in (2, 3, 4))
+        if not 0 < second < np.inf:
+            return False
+        z_scores += [third / second**1.5 / np.sqrt(6 / n)]
+        z_scores += [(fourth / second**2 - 3) / np.sqrt(24 / n)]
+        variances.append((second, 2 / n))
+    (variance0, error0), (variance1, error1) = variances
+    z_scores.append(np.log(variance0 / variance1) / np.sqrt(error0 + error1))
+    return bool(np.abs(z_scores).max() < TUNING.normal_standard_errors)
+
+
 def _shrink_to_curve(
     hits: Sequence[Floats] | Floats,
-    shares: Sequence[Floats] | Floats,
+    curve: tuple[Sequence[Floats] | Floats, float | Floats, bool | Flags],
     n: int,
     estimator: BoundEstimator,
-    misfit: float | Floats,
     *,
     max_optimism: float = 0.5,
 ) -> Floats:
     """Return expected bounds of events, with counted ratios shrunk towards a smooth curve.
 
-    The fewer hits an event has, the more its ratio is shrunk. The curve's standard error is
-    `misfit` combined with a fraction of its log ratio. Where the curve exceeds the counted ratio,
-    the difference counts as a further error. The shrunk log ratio exceeds the counted one by at
-    most `max_optimism` standard errors of the count.
+    `curve` has its shares, its misfit and whether it is right in the tails. The fewer hits an event
+    has, the more its ratio is shrunk. The curve's standard error is the misfit, combined with a
+    fraction of its log ratio unless it is right in the tails. Where the curve exceeds the counted
+    ratio, the difference then counts as a further error. The shrunk log ratio exceeds the counted
+    one by at most `max_optimism` standard errors of the count.
     """
-    seen = (np.minimum(*hits) >= TUNING.least_curve_hits) & (np.minimum(*shares) > 0)
+    shares, misfit, is_right = curve
+    is_seen = np.minimum(*hits) >= TUNING.least_curve_hits
+    seen = (is_seen | np.asarray(is_right)) & (np.minimum(*shares) > 0)
     h0, h1, p0, p1 = (np.where(seen, x, 1.0) for x in (*hits, *shares))
+    h0, h1 = (np.where(is_seen, h, h + 0.5) for h in (h0, h1))
     counted, smooth = np.log(h0 / h1), np.log(p0 / p1)
     mass = (h0 + h1) / n
     trust = TUNING.curve_error * np.maximum(1.0, np.sqrt(2 / (TUNING.curve_groups * mass)))
+    trust = np.where(is_right, 0.0, trust)
     by_counts, by_model = 1 / h0 + 1 / h1, (trust * smooth) ** 2 + misfit**2 + 1e-12
     weight = by_counts / (by_counts + by_model)
     shrunk, most = (1 - weight) * counted + weight * smooth, max_optimism * np.sqrt(by_counts)
-    ratio = np.minimum(shrunk, counted + most)
-    excess = weight * np.maximum(0.0, smooth - counted)
+    ratio = np.where(is_right, shrunk, np.minimum(shrunk, counted + most))
+    excess = np.where(is_right, 0.0, weight * np.maximum(0.0, smooth - counted))
     spread = np.sqrt(by_counts * by_model / (by_counts + by_model) + excess**2)
     share = special.expit(ratio)
     p0, p1 = (np.minimum(1.0, mass * part) for part in (share, 1 - share))

@@ -317,11 +317,14 @@ def fit_logistic_curve(score: Floats, c0: Floats, c1: Floats) -> Floats:
     centred = score - score.mean()
     X = np.column_stack([centred, np.ones(len(score))])
     w = np.zeros(2)
-    for _ in range(TUNING.newton_steps):
+    for _ in range(TUNING.curve_steps):
         p = special.expit(X @ w)
         slope = X.T @ (c0 - (c0 + c1) * p)
         curvature = (X.T * np.maximum((c0 + c1) * p * (1 - p), 1e-6)) @ X + 1e-9 * np.eye(2)
-        w = w + np.clip(np.linalg.solve(curvature, slope), -30.0, 30.0)
+        step = np.clip(np.linalg.solve(curvature, slope), -30.0, 30.0)
+        w = w + step
+        if np.abs(step).max() < TUNING.newton_tolerance:
+            break
     return np.asarray(special.expit(X @ w))
 
 
