@@ -698,7 +698,7 @@ assert dpnoise.audit(lambda data, n: [data] * n, 1.0, neighbours=[(0, 1)], budge
         (lambda bit: "yes" if bit else "no", {"y is 'yes'", "y is 'no'"}),
         (
             lambda bit: 0 if bit else "hidden",
-            {"y is at most 0", "y is 'hidden'", "its form is 'int'", "its form is 'str'"},
+            {"y is at most 0", "y is 'hidden'", "its form is 'int'", "its form is None"},
         ),
         (lambda bit: (bit, "answer"), {"y[0] is above 0", "y[0] is at most 0"}),
         (

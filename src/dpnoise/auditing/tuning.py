@@ -75,8 +75,9 @@ class Tuning:
     # Events of each pair that are counted while screening: several, because one may be lucky.
     screening_events: int = 3
     learning_outputs: int = 500_000  # Most outputs of each data set for learning about a pair.
-    # Learning takes this many outputs plus a quarter of the pair's share, at most the share.
+    # Learning takes this many outputs plus a quarter of the pair's share, at most this part of it.
     learning_base_outputs: int = 100_000
+    learning_share: float = 0.75
     # Factor on these sizes where many outputs are equal, because equal ones are processed once.
     repeated_outputs_factor: int = 3
     first_look_outputs: int = 8_000  # Outputs that show whether many are equal.
@@ -178,8 +179,10 @@ class Tuning:
     threshold_sample: int = 50_000  # Scores that are sorted to find these thresholds.
     # Fraction of the expected bound that a score loses for each view, to prefer simpler scores.
     complexity_cost: float = 0.01
-    # Factors on that cost for a free ratio, for boosted trees, and for overlapping kinds of views.
+    # Factors on that cost for a free ratio, for a linear discriminant, for boosted trees, and for
+    # overlapping kinds of views.
     free_cost_factor: int = 4
+    discriminant_cost_factor: int = 2
     trees_cost_factor: int = 20
     overlap_cost_factor: int = 2
     # An event is rare up to this fraction of outputs. Rare events are ranked separately.
@@ -230,11 +233,12 @@ class Sizes:
             screening = min(factor * TUNING.screening_outputs, budget // (5 * data_sets))
         share = budget // (10 * learned)
         # With more releases, a smaller part of the share is for learning. Half of the rest is for
-        # the pilot.
+        # the pilot, unless that only chooses thresholds.
         base = TUNING.learning_base_outputs + share // 4
-        learning = min(factor * TUNING.learning_outputs, base, share)
-        tuning = pilot = min(TUNING.pilot_outputs, share + (share - learning) // 2)
+        learning = min(factor * TUNING.learning_outputs, base, int(TUNING.learning_share * share))
+        tuning = pilot = min(TUNING.pilot_outputs, share)
         if pilot >= TUNING.least_split_pilot:
+            pilot = min(TUNING.pilot_outputs, share + (share - learning) // 2)
             least_tuning = min(TUNING.least_threshold_outputs, pilot * 5 // 8)
             tuning = max(least_tuning, min(factor * TUNING.threshold_outputs, pilot // 6))
         used = data_sets * screening + 2 * learned * (learning + pilot)

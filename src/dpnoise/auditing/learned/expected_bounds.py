@@ -17,7 +17,17 @@ from dpnoise.auditing.attacks.base import Event
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.learned import steps as step_functions
 from dpnoise.auditing.learned.steps import Steps, tail_shares
-from dpnoise.auditing.learned.views import LEAKS, SIDES, TREES, Block, Rows, Text, View, no_text
+from dpnoise.auditing.learned.views import (
+    DISCRIMINANT,
+    LEAKS,
+    SIDES,
+    TREES,
+    Block,
+    Rows,
+    Text,
+    View,
+    no_text,
+)
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.auditing.wording import format_value
 from dpnoise.core.arrays import Flags, Floats
@@ -233,6 +243,8 @@ def _complexity(score: Score) -> int:
     total = sum(TUNING.free_cost_factor if step.free else 1 for step in score.steps)
     if TREES in kinds:
         total = TUNING.trees_cost_factor
+    if DISCRIMINANT in kinds:
+        total = TUNING.discriminant_cost_factor
     if LEAKS in kinds:
         total = 1
     return (TUNING.overlap_cost_factor if overlap else 1) * total
