@@ -123,6 +123,14 @@ def test_noise_that_is_rarely_forgotten_is_one_event(parts: int) -> None:
     assert at0 > 5 + 5 * at1
 
 
+def test_numbers_that_only_chance_gave_to_one_data_set_are_no_leaks() -> None:
+    """Of 20,000 numbers about 280 in each part have four hits or more, all at one data set."""
+    rows0, rows1, fresh = np.insert(rng.integers(0, 20_000, (3, 20_000, 8)), 0, 8.0, axis=2)
+    names = ["its length", *(f"y[{j}]" for j in range(8))]
+    score = find_rare_leaks(rows0, rows1, range(1, 9), names, no_text)
+    assert score is None or np.count_nonzero(score(fresh)) < 0.02 * len(fresh)
+
+
 @pytest.mark.long
 def test_what_is_rarely_in_the_tail_and_what_error_texts_reveal_is_certified() -> None:
     """Both certify at most 1 without the rare event, which has hundreds of hits at one data set."""

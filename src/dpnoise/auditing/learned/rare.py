@@ -40,22 +40,27 @@ def find_rare_leaks(
         return None
     # One of the four tails of any column has fewer hits of one data set only by chance.
     least_in_tail = TUNING.least_leak_hits + int(np.log2(4 * max(1, len(columns))))
-    for j in columns:
-        step = _leaks_of(rows0[:, j], rows1[:, j], text, least_in_tail)
-        if step is not None:
-            found.append((View(names[j], LEAKS, reader(j), text=text, source=part_source(j)), step))
+    sides: list[tuple[Rows, Rows]] = [(rows0[:, j], rows1[:, j]) for j in columns]
     if len(columns) > 1:
-        codes = row_codes(rows0), row_codes(rows1)
-        step = _leaks_of(*codes, None, least_in_tail)
-        if step is not None:
-            found.append((_view_of_whole(np.concatenate([rows0, rows1]), codes, step), step))
+        sides.append((row_codes(rows0), row_codes(rows1)))
+    seen = [_values_of_one_side(*side) for side in sides]
+    _, all_hits, totals = (np.concatenate(parts) for parts in zip(*seen, strict=True))
+    least = _least_hits(all_hits, totals)
+    for j, side, (values, hits, _) in zip([*columns, None], sides, seen, strict=False):
+        leaks = values[np.abs(hits) >= least], hits[np.abs(hits) >= least]
+        if j is not None:
+            step = _leaks_of(*leaks, _tails_of_one_side(*side, text, least_in_tail))
+            view = View(names[j], LEAKS, reader(j), text=text, source=part_source(j))
+        elif (step := _leaks_of(*leaks, [])) is not None:
+            view = _view_of_whole(np.concatenate([rows0, rows1]), side, step)
+        found += [] if step is None else [(view, step)]
     if not found:
         return None
     leaky, step_functions = zip(*found, strict=True)
     return Score(leaky, step_functions, (1.0,) * len(found))
 
 
-def _view_of_whole(rows: Rows, codes: tuple[Floats, Floats], step: Steps) -> View:
+def _view_of_whole(rows: Rows, codes: tuple[Rows, Rows], step: Steps) -> View:
     """Return the view of the codes of whole rows, with a row for each code that leaks."""
     values, first = np.unique(np.concatenate(codes), return_index=True)
     leaks = np.isin(values, step.edges)
@@ -65,12 +70,12 @@ def _view_of_whole(rows: Rows, codes: tuple[Floats, Floats], step: Steps) -> Vie
     return View(words, LEAKS, take, coded=True, source=source, examples=examples)
 
 
-def _leaks_of(x0: Rows, x1: Rows, text: Text | None, least_in_tail: int) -> Steps | None:
-    """Return the leaks of one number of the outputs; codes, which have no order, have no `text`."""
-    values, counts = _values_of_one_side(x0, x1)
-    tails = [] if text is None else _tails_of_one_side(x0, x1, text, least_in_tail)
+def _leaks_of(values: Floats, hits: Floats, tails: list[tuple[float, bool, float]]) -> Steps | None:
+    """Return the leaks of one number of the outputs: single values, and tails."""
     if not len(values) and not tails:
         return None
+    most = np.argsort(-np.abs(hits), kind="stable")[: TUNING.leaks_of_column]
+    values, hits = values[most], hits[most]
     cuts = np.array([cut for cut, _, _ in tails])
     edges = np.unique(np.concatenate([values, np.nextafter(values, np.inf), cuts, [np.inf]]))
     ratios = np.zeros(len(edges) + 1)
@@ -78,19 +83,40 @@ def _leaks_of(x0: Rows, x1: Rows, text: Text | None, least_in_tail: int) -> Step
         cell = int(find_cells(edges, np.array([cut]))[0])
         ratios[cell:-1] += ratio * is_high
         ratios[:cell] += ratio * (not is_high)
-    ratios[find_cells(edges, values)] += counts
+    ratios[find_cells(edges, values)] += np.sign(hits) * np.log(2.0 * np.abs(hits) + 1)
     return Steps(edges, ratios)
 
 
-def _values_of_one_side(x0: Rows, x1: Rows) -> tuple[Floats, Floats]:
-    """Return the numbers seen several times at one data set only, each with its log ratio."""
+def _values_of_one_side(x0: Rows, x1: Rows) -> tuple[Floats, Floats, Floats]:
+    """Return the numbers seen several times at one data set only, with their hits.
+
+    Hits at the second data set are negative. The third result has the hits at both data sets of
+    every number that was seen several times.
+    """
     x = np.concatenate([x0, x1]).astype(np.float64)
     first, same = group_equal_rows(x[:, None])
     c0, c1 = (np.bincount(part, minlength=len(first)) for part in np.split(same, [len(x0)]))
-    seen = np.where(c1 == 0, c0, 0) - np.where(c0 == 0, c1, 0)
-    several = np.flatnonzero((np.abs(seen) >= TUNING.least_leak_hits) & ~np.isnan(x[first]))
-    most = several[np.argsort(-np.abs(seen[several]), kind="stable")][: TUNING.leaks_of_column]
-    return x[first[most]] + 0.0, np.sign(seen[most]) * np.log(2.0 * np.abs(seen[most]) + 1)
+    several = (c0 + c1 >= TUNING.least_leak_hits) & ~np.isnan(x[first])
+    c0, c1, values = c0[several], c1[several], x[first[several]] + 0.0
+    leaks = (c0 == 0) | (c1 == 0)
+    return values[leaks], (c0 - c1)[leaks].astype(np.float64), (c0 + c1).astype(np.float64)
+
+
+def _least_hits(hits: Floats, totals: Floats) -> int:
+    """Return the least hits with which at most half of the numbers of one side are due to chance.
+
+    A number that is as likely at both data sets has all of its hits at one of them with probability
+    2^(1 - hits). Among many parts with many numbers, chance makes leaks of few hits.
+
+    >>> _least_hits(np.array([4.0, -5.0, 12.0]), np.array([4.0, 5.0, 12.0]))
+    4
+    >>> _least_hits(np.array([4.0, -5.0, 12.0]), np.array([4.0] * 30 + [12.0]))
+    5
+    """
+    least = TUNING.least_leak_hits
+    while 2 * np.exp2(1.0 - totals[totals >= least]).sum() > (np.abs(hits) >= least).sum():
+        least += 1
+    return least
 
 
 def _tails_of_one_side(
