@@ -57,7 +57,7 @@ def test_every_statistic_has_its_audit() -> None:
 
 
 def publish_groups(statistic: str) -> Callable[[int, int], list[Any]]:
-    """Return a mechanism: numbers of n groups, in each of which one person has so many rows.
+    """Return a mechanism: the numbers of n groups, where one person has `rows` rows in each.
 
     Another person has one row. Each row has a different code. One or two rows of a person count.
     """

@@ -161,24 +161,15 @@ def tossed_epsilon(
     [0.0, 0.036]
     """
     check_probability("error", error)
-    by_limits = certified_epsilon(
-        hits0,
-        trials0,
-        hits1,
-        trials1,
-        error=(1 - RATIO_ERROR_SHARE) * error,
-        delta=delta,
-        dispersion=dispersion,
-    )
-    if hits0 + hits1 == 0 or math.isinf(dispersion):
-        return by_limits
+    counts, limit_error = (hits0, trials0, hits1, trials1), (1 - RATIO_ERROR_SHARE) * error
+    by_limits = certified_epsilon(*counts, error=limit_error, delta=delta, dispersion=dispersion)
     error *= RATIO_ERROR_SHARE
-    if delta:
+    if delta and math.isfinite(dispersion):
         trials = math.ceil((trials0 + trials1) / dispersion)
         labelled = delta_hits(trials, delta, DELTA_ERROR_SHARE * error)
         hits0, error = hits0 - math.ceil(labelled * dispersion), (1 - DELTA_ERROR_SHARE) * error
-        if hits0 <= 0:
-            return by_limits
+    if hits0 <= 0:
+        return by_limits
     share = upper_limit(hits1, hits0 + hits1, error, dispersion)
     return max(by_limits, math.log1p(-share) - math.log(share) if share < 1 else 0.0)
 
