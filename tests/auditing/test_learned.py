@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Callable
 from itertools import pairwise, product
 from typing import Any
 
@@ -33,7 +34,14 @@ from dpnoise.auditing.learned.steps import (
     fit_steps,
     fit_weights,
 )
-from dpnoise.auditing.learned.views import DIFFERENCES, SIDES, Block, _mark_special, views_of
+from dpnoise.auditing.learned.views import (
+    DIFFERENCES,
+    SIDES,
+    Block,
+    _mark_special,
+    group_equal_rows,
+    views_of,
+)
 from dpnoise.auditing.tuning import TUNING
 
 CERTAIN = 1 - FALSE_ALARM
@@ -109,6 +117,32 @@ def test_a_code_is_in_its_own_cell_and_others_are_between(spread: int) -> None:
     edges = edges_of_codes(learned, np.ones(len(learned)))
     check_cells(edges, codes)
     assert (find_cells(edges, learned) % 2 == 1).all()
+
+
+@pytest.mark.parametrize(
+    "values", [[3], [0, 1], [-1, 0, 1], [0, 1, 2, 7], [-(1 << 15), (1 << 15) - 1]]
+)
+@pytest.mark.parametrize("learn", [fit_steps, fit_rising_steps])
+def test_small_integers_get_the_ratios_of_equal_floats(
+    learn: Callable[..., Steps], values: list[int]
+) -> None:
+    x, ones = rng.choice(values, 400).astype(np.float64), np.ones(400)
+    (edges,) = edges_of(x, ones, np.array([0.5]))
+    counts = rng.poisson(20.0, (2, len(edges) + 1)).astype(np.float64)
+    counts *= count_by_cell(edges, find_cells(edges, x), ones, ones)[0] > 0
+    step, integers = learn(edges, *counts), np.arange(-(1 << 15), 1 << 15).astype(np.int16)
+    before = rng.normal(size=1 << 16)
+    added = before.copy()
+    step.add_of_integers(integers, 0.7, added)
+    assert added.tolist() == (before + 0.7 * step.ratios[find_cells(edges, integers)]).tolist()
+
+
+@pytest.mark.parametrize("values", [5, 100_000])
+def test_equal_rows_are_in_one_group_however_many_groups_there_are(values: int) -> None:
+    rows = rng.integers(0, values, (60_000, 2)) % [values, 3] + 0.5
+    first, same = group_equal_rows(rows)
+    assert (rows[first][same] == rows).all()
+    assert len(first) == len(np.unique(rows, axis=0))
 
 
 @pytest.mark.parametrize("edges", [[0.0], [5e-324, 1e-323], [-1e300, 1e300], [-np.inf, 7.0]])

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,7 @@ from support.alarms import FALSE_ALARM, LONG
 import dpnoise
 from dpnoise import cli
 from dpnoise.auditing import additive_noise, calls
-from dpnoise.auditing.calls import Pace
+from dpnoise.auditing.calls import Pace, call_in_time, time_calls
 from dpnoise.auditing.report import Finding
 from dpnoise.auditing.targets import TargetError
 
@@ -222,6 +222,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Replace the clock of the audit."""
     ticking = Clock()
     monkeypatch.setattr(calls, "time", ticking)
+    monkeypatch.setattr(calls, "seconds_queued", lambda: 0.0)
     return ticking
 
 
@@ -315,6 +316,46 @@ def test_a_pace_is_that_of_a_release_beyond_what_a_call_takes() -> None:
     assert list(pace.call_sizes(2_500)) == [1_000, 1_000, 500]
     assert list(pace.call_sizes(2_500, most=2_000)) == [1_000, 1_000, 500]
     assert list(pace.call_sizes(7, most=3)) == [3, 3, 1]
+
+
+@pytest.fixture
+def crowded_core() -> Iterator[None]:
+    """Run the test on one core, which three other programs keep busy."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    busy = [sys.executable, "-c", "print(flush=True)\nwhile True: pass"]
+    others = [subprocess.Popen(busy, stdout=subprocess.PIPE) for _ in range(3)]
+    for other in others:
+        assert other.stdout is not None
+        other.stdout.readline()
+    yield
+    os.sched_setaffinity(0, cores)
+    for other in others:
+        other.kill()
+        other.communicate()
+
+
+def compute(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux knows how long a thread queued")
+@pytest.mark.usefixtures("crowded_core")
+def test_other_programs_do_not_make_a_budget_smaller() -> None:
+    """Of four programs on a core each has a quarter of it. A thread makes calls in an audit."""
+    start = time.perf_counter()
+    pace = time_calls(lambda n: call_in_time(lambda: compute(0.004 * n), "", 60.0))
+    assert time.perf_counter() - start > 2 * 64 * 0.004
+    assert 0.003 < pace.seconds_per_release() < 0.006
+    assert pace.affordable_budget(10_000_000) == pytest.approx(30_000, rel=0.4)
+
+
+def test_what_a_target_waits_for_makes_its_budget_smaller() -> None:
+    pace = time_calls(lambda n: time.sleep(0.002 * n))
+    assert pace.seconds_per_release() >= 0.0019
+    assert (pace.affordable_budget(10_000_000) or 0) <= 63_000
 
 
 def test_one_release_that_takes_longer_than_a_call_may_is_reported() -> None:

@@ -66,6 +66,17 @@ def test_an_effect_that_shows_at_one_cut_widens_only_its_limits() -> None:
     assert points[0].high < 0.4
 
 
+def test_an_infinite_score_is_above_every_cut() -> None:
+    """A number that is missing at one data set only has an infinite ratio."""
+    tally = ScoreTally()
+    for _ in range(51):
+        for side, missing in ((0, 60), (1, 20)):
+            tally.add(side, np.repeat([-np.inf, 1.0, np.inf], [10, 390 - missing, missing]))
+    *_, highest = tally.points(("a", "b"), 0.01)
+    assert 0.14 < highest.low < 60 / 400
+    assert 20 / 400 < highest.high < 0.06
+
+
 def test_bounds_on_every_notion_are_below_the_truth_and_near_it() -> None:
     """At an error of 1e-9. mu is 1, so rho is 1/2; the others are those of Gaussian noise."""
     curve = curve_of_gaussians(1.0, 5_000, 1e-9)

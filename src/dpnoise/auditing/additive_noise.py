@@ -27,7 +27,7 @@ from dpnoise.auditing import counting, targets
 from dpnoise.auditing.attacks.base import OUTPUTS, Attack, Event, no_progress
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.attacks.generic import exponents
-from dpnoise.auditing.calls import Pace, draw_fresh, time_calls, with_time_limit
+from dpnoise.auditing.calls import Pace, draw_fresh, seconds_queued, time_calls, with_time_limit
 from dpnoise.auditing.counting import FALSE_ALARM_RATE, LEARNED, Candidate, CountSizes
 from dpnoise.auditing.learned.events import propose_events
 from dpnoise.auditing.learned.expected_bounds import best_proposals
@@ -406,9 +406,9 @@ def _rechoose_events(
     at_best_pair = _best_pair(target, tried, plan)
     pair = at_best_pair[0].data
     choosing, holding_out = plan.rechoosing_size // 3, plan.rechoosing_size // 6
-    started = time.perf_counter()
+    started, queued = time.perf_counter(), seconds_queued()
     seen = {value: target(value, choosing) for value in pair}
-    seconds_each = (time.perf_counter() - started) / (2 * choosing)
+    seconds = time.perf_counter() - started - (seconds_queued() - queued)
     in_one_call = {value: [target(value, holding_out)] for value in pair}
     candidates: list[Candidate] = []
     for candidate in at_best_pair:
@@ -423,7 +423,7 @@ def _rechoose_events(
     best = measured[: TUNING.noise_events_counted]
     if not plan.may_grow:
         return best, plan.final_size
-    in_time = TUNING.noise_growth_seconds / max(2 * seconds_each, 1e-9)
+    in_time = TUNING.noise_growth_seconds / max(seconds / choosing, 1e-9)
     return best, counting.needed_trials(estimator, best, plan.final_size, in_time)
 
 

@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -35,6 +35,10 @@ _SHORT_CALL: Final = 0.005
 # again: it may have compiled something.
 _SLOW_START: Final = 2.0
 _TIMED_RELEASES: Final = 64  # Releases that are timed to predict the total time.
+# What Linux knows of the thread that reads it: its second number is the nanoseconds in which the
+# thread could run, but other threads had all cores.
+_SCHEDULE: Final = "/proc/thread-self/schedstat"
+_queue = threading.local()  # The seconds for which calls of a thread waited, as `of_calls`.
 _REASON: Final = (
     "An audit counts releases that are independent of each other. Draw new noise in each call, or "
     "have it ask for one release a call: one_by_one=True."
@@ -46,32 +50,31 @@ class Pace:
 
     A slow target is asked for a part of the releases at a time, so that it does not look like one
     that hangs. A short and a long call separate the time per release from the time per call. A call
-    may take `seconds`; the estimate aims at a quarter of that.
+    may take `seconds`; the estimate aims at a quarter of that. Budgets and numbers of calls do not
+    depend on other programs: they leave out the time in which a call waited for a core.
     """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._calls: dict[int, float] = {}
+        self._by_clock: dict[int, float] = {}
+        self._calls: dict[int, float] = {}  # Without the time in which they waited for a core.
 
     def call(self, call: Callable[[], _Result], shown: str, n: int) -> _Result:
         """Make a call for n releases with the time limit, and note how long it took."""
-        start = time.perf_counter()
+        start, queued = time.perf_counter(), seconds_queued()
         releases = call_in_time(call, shown, self.seconds)
-        self.note(n, time.perf_counter() - start)
+        self.note(n, time.perf_counter() - start, seconds_queued() - queued)
         return releases
 
-    def note(self, n: int, seconds: float) -> None:
-        """Note how long a call for n releases took."""
-        self._calls[n] = min(seconds, self._calls.get(n, seconds))
+    def note(self, n: int, seconds: float, queued: float = 0.0) -> None:
+        """Note how long a call for n releases took, and how much of that it waited for a core."""
+        self._by_clock[n] = min(seconds, self._by_clock.get(n, seconds))
+        apart = max(0.0, seconds - queued)
+        self._calls[n] = min(apart, self._calls.get(n, apart))
 
     def seconds_per_release(self) -> float:
         """Return the seconds per release, without the time that every call takes."""
-        if not self._calls:
-            return 0.0
-        few, many = min(self._calls), max(self._calls)
-        if few == many:
-            return self._calls[few] / few
-        return max(0.0, self._calls[many] - self._calls[few]) / (many - few)
+        return _seconds_per_release(self._calls)
 
     def affordable_budget(self, default: int) -> int | None:
         """Return a budget below the default for a slow target, or None if it can have that."""
@@ -95,10 +98,38 @@ class Pace:
         """Yield the number of releases for each call, n in total and at most `most` per call."""
         left = n
         while left:
-            in_time = self.seconds / 4 / max(self.seconds_per_release(), 1e-12)
+            in_time = self.seconds / 4 / max(_seconds_per_release(self._by_clock), 1e-12)
             at_once = max(1, int(min(left, most or left, in_time)))
             yield at_once
             left -= at_once
+
+
+def _seconds_per_release(calls: Mapping[int, float]) -> float:
+    """Return the seconds per release, given those of calls by their numbers of releases."""
+    if not calls:
+        return 0.0
+    few, many = min(calls), max(calls)
+    if few == many:
+        return calls[few] / few
+    return max(0.0, calls[many] - calls[few]) / (many - few)
+
+
+def seconds_queued() -> float:
+    """Return the seconds for which calls of this thread waited for a core so far.
+
+    A target that waits for something else, such as another process, does not wait for a core. Only
+    Linux knows these seconds; elsewhere they are 0.
+    """
+    return getattr(_queue, "of_calls", 0.0)
+
+
+def _seconds_queued_here() -> float:
+    """Return the seconds for which this thread itself waited for a core since it started."""
+    try:
+        with open(_SCHEDULE, "rb") as file:  # noqa: PTH123 - a Path takes twice as long
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 def call_in_time(call: Callable[[], _Result], shown: str, seconds: float) -> _Result:
@@ -109,6 +140,7 @@ def call_in_time(call: Callable[[], _Result], shown: str, seconds: float) -> _Re
     """
     result: list[_Result] = []
     failure: list[BaseException] = []
+    queued: list[float] = []
     parent_pid = os.getpid()
 
     def run() -> None:
@@ -118,10 +150,12 @@ def call_in_time(call: Callable[[], _Result], shown: str, seconds: float) -> _Re
             failure.append(error)
         if os.getpid() != parent_pid:
             os._exit(0)
+        queued.append(_seconds_queued_here() + seconds_queued())
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(seconds)
+    _queue.of_calls = seconds_queued() + sum(queued)
     for error in failure:
         if isinstance(error, TargetError):
             raise error
@@ -160,11 +194,11 @@ def time_calls(ask: Callable[[int], object], most: int = _TIMED_RELEASES) -> Pac
     pace = Pace(_DRAWING_SECONDS)
 
     def time_call(n: int) -> float:
-        start = time.perf_counter()
+        start, queued = time.perf_counter(), seconds_queued()
         ask(n)
-        seconds = time.perf_counter() - start
-        pace.note(n, seconds)
-        return seconds
+        seconds, queued = time.perf_counter() - start, seconds_queued() - queued
+        pace.note(n, seconds, queued)
+        return seconds - queued
 
     ask(1)
     shortest = min(time_call(1) for _ in range(TIMED_CALLS))

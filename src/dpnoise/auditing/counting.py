@@ -119,11 +119,13 @@ def count_events(
     *,
     tossed: bool = False,
     seed: int | None = None,
+    convert: Callable[[Data, Releases], Releases] | None = None,
 ) -> list[Candidate]:
     """Count events of one pair of data sets in fresh releases, and return them with their counts.
 
-    All events are counted in the same releases of the pair. If `tossed`, a coin with this `seed`
-    chooses the data set of each release; then their numbers differ.
+    All events are counted in the same releases of the pair, or in what `convert` makes of those of
+    a call. If `tossed`, a coin with this `seed` chooses the data set of each release; then their
+    numbers differ.
     """
     first, trials = candidates[0].data, sizes.trials
     heads = int(np.random.default_rng(seed).binomial(2 * trials, 0.5)) if tossed else trials
@@ -133,7 +135,10 @@ def count_events(
     # Of each event at either data set: its counts in each call, and the flags of its first trials.
     counts: list[tuple[list[EventCount], ...]] = [([], []) for _ in candidates]
     tested: list[tuple[list[Flags], ...]] = [([], []) for _ in candidates]
-    drawn = draw_ahead(draw, [(first[side], m) for side, m in planned])
+    calls = [(first[side], m) for side, m in planned]
+    drawn = draw_ahead(draw, calls)
+    if convert is not None:
+        drawn = (convert(data, releases) for (data, _), releases in zip(calls, drawn, strict=True))
     for side, releases in _batch_calls([side for side, _ in planned], drawn):
         for candidate, seen, kept in zip(candidates, counts, tested, strict=True):
             last = len(candidates) == 1

@@ -53,11 +53,11 @@ def count_final_events(
     claim, tossed, error = options.claim, options.claim.is_ratio, 1 - options.confidence
     curve_error = TUNING.curve_error_share * error if proposals else 0.0
     source.encoder.close()
-    scores = _ScoreSource(source, candidates, proposals)
+    scores = _Scores(source, candidates, proposals)
     sizes = CountSizes(final, source.chunk, source.affordable_calls(candidates[0].data[0]))
     counted = counting.count_events(
         [_of_scores(candidate, i, proposals) for i, candidate in enumerate(candidates)],
-        scores.draw, sizes, source.name, tossed=tossed, seed=options.seed,
+        source.rows, sizes, source.name, tossed=tossed, seed=options.seed, convert=scores.of,
     )  # fmt: skip
     others = TUNING.event_error_shares[1 : len(candidates)]
     shares = [1 - sum(others), *others]
@@ -77,8 +77,8 @@ def count_final_events(
     return findings, {"limits": limits, "points": points, "ceiling": most}
 
 
-class _ScoreSource:
-    """Draws the scores of outputs for the last count, and tallies the first score for the curve."""
+class _Scores:
+    """Scores of the outputs of the last count. It tallies the first score for the curve."""
 
     def __init__(
         self,
@@ -93,9 +93,8 @@ class _ScoreSource:
         # The first data set is the one where large values of the first score are likelier.
         self._turn = -1 if proposals and proposals[0].swapped else 1
 
-    def draw(self, data: Data, n: int) -> Floats:
-        """Return the scores of n outputs, one in each column; without scores, the rows."""
-        rows = self._source.rows(data, n)
+    def of(self, data: Data, rows: Floats) -> Floats:
+        """Return the scores of the rows of a call, one in each column; without scores, the rows."""
         if not self._scores:
             return rows
         if self._compared < _COMPARED_OUTPUTS:

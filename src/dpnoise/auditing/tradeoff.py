@@ -23,6 +23,7 @@ from scipy import special
 
 from dpnoise.auditing.attacks.certified_bounds import EPSILON, MU
 from dpnoise.auditing.call_limits import CallCounts, limits_of
+from dpnoise.auditing.learned.steps import find_cells
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.auditing.wording import bound_text
 from dpnoise.core.arrays import Floats, Integers
@@ -147,21 +148,22 @@ class ScoreTally:
 
     def __init__(self) -> None:
         self._first: tuple[list[Floats], list[Floats]] = ([], [])
-        self._cuts: Floats | None = None
+        self._edges: Floats | None = None
         self._calls: tuple[list[Integers], list[Integers]] = ([], [])
 
     def add(self, side: int, values: Floats) -> None:
         """Add the values of a call for one of the two data sets."""
-        if self._cuts is None:
+        if self._edges is None:
             self._first[side].append(values)
             if min(sum(map(len, calls)) for calls in self._first) >= _CUT_VALUES:
                 levels = special.expit(np.linspace(*_CUT_LOG_ODDS))
                 first = np.concatenate([*self._first[0], *self._first[1]])
-                self._cuts = np.unique(np.quantile(first, levels, method="lower"))
+                cuts = np.unique(np.quantile(first, levels, method="lower"))
+                # The cells begin just above the cuts. The last edge is that of missing numbers.
+                self._edges = np.append(np.nextafter(cuts[cuts < np.inf], np.inf), np.inf)
             return
-        # Cell i has the values above cut i - 1, up to cut i.
-        cells = np.searchsorted(self._cuts, values)
-        self._calls[side].append(np.bincount(cells, minlength=len(self._cuts) + 1))
+        cells = np.bincount(find_cells(self._edges, values), minlength=len(self._edges) + 1)
+        self._calls[side].append(np.append(cells[:-2], cells[-2:].sum()))
 
     def points(
         self, shown: tuple[float | str, float | str], error: float, *, one_by_one: bool = False

@@ -6,12 +6,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from flint import arb, ctx, fmpz
-from scipy import stats
+from scipy import special, stats
 from support.alarms import LONG, check_probability
 
 from dpnoise.auditing.attacks.certified_bounds import (
     RATIO_ERROR_SHARE,
     advantage,
+    beta_quantiles,
     certified_epsilon,
     delta_hits,
     lower_limit,
@@ -92,6 +93,19 @@ def test_limits_move_outward_as_the_error_shrinks() -> None:
         assert lower == sorted(lower, reverse=True)
         assert upper == sorted(upper)
         assert lower[0] < hits / 500 < upper[0]
+
+
+@pytest.mark.parametrize(
+    ("share", "most"), [(1e-8, 0.05), (0.001, 0.01), (0.1, 0.001), (0.9, 0.001), (0.999, 0.01)]
+)
+def test_quantiles_that_rank_events_are_within_a_small_part_of_a_standard_error(
+    share: float, most: float
+) -> None:
+    parameters = np.geomspace(1e-3, 1e9, 60)
+    a, b = parameters[:, None], parameters
+    deviation = np.sqrt(a * b / (a + b + 1)) / (a + b)
+    distance = np.abs(beta_quantiles(a, b, share) - special.betaincinv(a, b, share))
+    assert (distance <= most * deviation).all()
 
 
 def test_an_advantage_is_an_interval_of_four_limits() -> None:

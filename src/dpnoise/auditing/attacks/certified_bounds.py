@@ -44,6 +44,9 @@ _ORDERS: Final = 1 + np.geomspace(*TUNING.renyi_orders)
 RATIO_ERROR_SHARE: Final = 0.9
 DELTA_ERROR_SHARE: Final = 0.05
 
+# Parameters of a beta law from which on `beta_quantiles` are approximate.
+_LEAST_PARAMETER: Final = 50.0
+
 # SciPy's quantiles are accurate to about 1e-12. `TUNING.rounding_margin` moves limits outward, and
 # bounds in the target's favour, by more than that: so they stay valid.
 
@@ -364,11 +367,28 @@ class BoundEstimator:
 
 def lower_limits(hits: Counts, trials: int | Floats, error: float) -> Floats:
     """Return Clopper and Pearson's lower limit for each count, for choosing events only."""
-    inside = special.betaincinv(np.maximum(hits, 1e-3), trials - hits + 1.0, error)
+    inside = beta_quantiles(np.maximum(hits, 1e-3), trials - hits + 1.0, error)
     return np.where(hits > 0, inside, 0.0)
 
 
 def upper_limits(hits: Counts, trials: int | Floats, error: float) -> Floats:
     """Return Clopper and Pearson's upper limit for each count, for choosing events only."""
-    inside = special.betaincinv(hits + 1.0, np.maximum(trials - hits, 1e-3), 1 - error)
+    inside = beta_quantiles(hits + 1.0, np.maximum(trials - hits, 1e-3), 1 - error)
     return np.where(hits < trials, inside, 1.0)
+
+
+def beta_quantiles(a: Floats, b: Floats, share: float) -> Floats:
+    """Return a quantile of each beta law, for choosing events only.
+
+    If both parameters are large, Paulson's normal law for the cube root of a ratio (1942) gives it.
+    An exact quantile takes 45 times as long, and an audit computes thousands.
+    """
+    a, b = (np.asarray(x, dtype=np.float64) for x in np.broadcast_arrays(a, b))
+    z, at, bt = special.ndtri(share), 1 / (9 * a), 1 / (9 * b)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        deviation = np.sqrt(at * (1 - bt) ** 2 + bt * (1 - at) ** 2 - at * bt * z**2)
+        root = ((1 - at) * (1 - bt) + z * deviation) / ((1 - bt) ** 2 - bt * z**2)
+        quantiles = np.asarray(special.expit(np.log(a) - np.log(b) + 3 * np.log(root)))
+    few = np.minimum(a, b) < _LEAST_PARAMETER
+    quantiles[few] = special.betaincinv(a[few], b[few], share)
+    return quantiles

@@ -24,7 +24,6 @@ from dpnoise.auditing.learned.views import (
     TREES,
     WHOLE,
     Block,
-    Take,
     Text,
     View,
 )
@@ -145,7 +144,6 @@ class _PairedRows:
         self._all_rows = rows0, rows1
         self.rows, (self.count0, self.count1), self.deduplicated = deduplicate_rows(rows0, rows1)
         self._block = Block(self.rows)
-        self._cells: dict[tuple[Take, int], tuple[Floats, Cells]] = {}
         self._first: dict[int, _PairedRows] = {}
 
     def first(self, n: int) -> "_PairedRows":
@@ -160,11 +158,7 @@ class _PairedRows:
         return self._block.of(view.take).astype(np.float64, copy=False)
 
     def cells(self, view: View, edges: Floats) -> Cells:
-        key = view.take, id(edges)
-        if key not in self._cells:
-            # The entry keeps the edges alive, so that no other array gets their id.
-            self._cells[key] = edges, steps.find_cells(edges, self.values_of(view))
-        return self._cells[key][1]
+        return self._block.cells(view.take, edges)
 
     def counts(self, view: View, edges: Floats) -> tuple[Floats, Floats]:
         return steps.count_by_cell(edges, self.cells(view, edges), self.count0, self.count1)

@@ -64,7 +64,11 @@ def evaluate(scores: Sequence[Score], rows: Rows) -> Floats:
             block = Block(rows[span])
             for score, total in zip(scores, totals, strict=True):
                 for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
-                    step.add(block.of(view.take), weight, total[span])
+                    x = block.of(view.take)
+                    if x.dtype == np.int16:
+                        step.add_of_integers(x, weight, total[span])
+                    else:
+                        step.add_of_cells(block.cells(view.take, step.edges), weight, total[span])
 
     run_in_parallel(add, len(rows), TUNING.block_rows, cores())
     return totals

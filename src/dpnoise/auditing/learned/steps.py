@@ -21,6 +21,7 @@ Cells = NDArray[np.uint16]
 
 _INTERVALS: Final = TUNING.lookup_intervals  # Numba needs a constant of the module.
 _LEAST_VARIANCE: Final = 1e-30  # So that the slope of numbers without noise is finite.
+_MOST_RATIOS: Final = 3  # Most ratios of 16-bit integers that are chosen by comparisons.
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: Fibonacci hashing.
 
 
@@ -37,20 +38,37 @@ class Steps:
     free: bool = False
     ordered_span: int = 0
 
-    def add(
-        self, x: NDArray[np.floating] | NDArray[np.int16], weight: float, total: Floats
-    ) -> None:
-        """Add the weighted ratio of each number to its total; NaN is in the last cell."""
-        if x.dtype == np.int16:
-            _add(np.ascontiguousarray(x).view(np.uint16), self._of_integers, weight, total)
+    def add_of_cells(self, cells: Cells, weight: float, total: Floats) -> None:
+        """Add the weighted ratio of each cell to its total."""
+        _add(cells, self.ratios, weight, total)
+
+    def add_of_integers(self, x: NDArray[np.int16], weight: float, total: Floats) -> None:
+        """Add the weighted ratio of each integer to its total."""
+        x = np.ascontiguousarray(x)
+        if self._jumps is None:
+            _add(x.view(np.uint16), self._of_integers, weight, total)
         else:
-            _add(find_cells(self.edges, x), self.ratios, weight, total)
+            ends, ratios = self._jumps
+            _add_between(x, ends, weight * ratios, total)
 
     @cached_property
     def _of_integers(self) -> Floats:
         """The ratios of all 16-bit integers, with the negative ones at the end."""
         integers = np.arange(1 << 16, dtype=np.uint16).view(np.int16)
         return np.asarray(self.ratios[find_cells(self.edges, integers)])
+
+    @cached_property
+    def _jumps(self) -> tuple[NDArray[np.int16], Floats] | None:
+        """The two 16-bit integers from which on the ratio changes, and the three ratios.
+
+        None if it changes more often. Those of bits change once: then both integers are equal.
+        """
+        ratios = np.roll(self._of_integers, 1 << 15)  # In increasing order of the integers.
+        starts = [0, *(1 + np.flatnonzero(ratios[1:] != ratios[:-1]))]
+        if len(starts) > _MOST_RATIOS:
+            return None
+        starts = [0] * (_MOST_RATIOS - len(starts)) + starts
+        return (np.array(starts[1:]) - (1 << 15)).astype(np.int16), ratios[starts]
 
 
 def find_cells(edges: Floats, x: NDArray[np.floating] | NDArray[np.int16]) -> Cells:
@@ -66,7 +84,7 @@ def find_cells(edges: Floats, x: NDArray[np.floating] | NDArray[np.int16]) -> Ce
     return cells
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=512)
 def _index(edges: bytes) -> tuple[float, float, Cells, Floats, Cells, np.uint64]:
     """Return lookup tables that find the cell of most numbers in one step.
 
@@ -129,6 +147,17 @@ def _find_cells(
                 else:
                     first = middle + 1
         cells[i] = first
+
+
+@compile_kernel
+def _add_between(
+    x: NDArray[np.int16], ends: NDArray[np.int16], terms: Floats, total: Floats
+) -> None:
+    """Add the first term to the totals of numbers below both ends, and the last to those above."""
+    first, last = ends[0], ends[1]
+    low, middle, high = terms[0], terms[1], terms[2]
+    for i in range(x.size):  # Without reading a table, LLVM vectorises it.
+        total[i] += low if x[i] < first else middle if x[i] < last else high
 
 
 @compile_kernel

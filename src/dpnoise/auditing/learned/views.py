@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpnoise.auditing.attacks.generic import bit_patterns
-from dpnoise.auditing.learned.steps import find_cells, tail_shares
+from dpnoise.auditing.learned.steps import Cells, find_cells, tail_shares
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats, Integers
 from dpnoise.kernels import compile_kernel
@@ -36,6 +36,8 @@ KINDS: Final = (PARTS, DIFFERENCES, WHOLE, CODES, *SIDES, DISCRIMINANT, LEAKS, T
 
 _NO_POINTS: Final = np.zeros(0)
 _SMALLEST_SPREAD: Final = float(np.finfo(np.float64).tiny)  # Its inverse is finite.
+_NAN: Final = np.float64(np.nan).view(np.uint64)
+_FEW_GROUPS: Final = 1 << 14  # Groups of equal rows whose table fits in the cache.
 _BITS: Final = np.uint64((1 << 52) - 1)  # Mask of a code, which a float must hold exactly.
 
 
@@ -49,12 +51,21 @@ class Block:
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
         self._cache: dict[Take, Rows] = {}
+        self._cells: dict[tuple[Take, int], tuple[Floats, Cells]] = {}
 
     def of(self, take: Take) -> Rows:
         """Return the result of `take` for these rows."""
         if take not in self._cache:
             self._cache[take] = take(self)
         return self._cache[take]
+
+    def cells(self, take: Take, edges: Floats) -> Cells:
+        """Return the cells between edges of the result of `take`."""
+        key = take, id(edges)
+        if key not in self._cells:
+            # The entry keeps the edges alive, so that no other array gets their id.
+            self._cells[key] = edges, find_cells(edges, self.of(take))
+        return self._cells[key][1]
 
 
 @dataclass(frozen=True)
@@ -176,8 +187,10 @@ def _summary_views(sample: Floats, numbers: list[int]) -> list[View]:
     medians, spreads = median_and_spread(sample[:, numbers])
 
     def count_above(block: Block) -> Floats:
-        flags = [block.rows[:, j] > median for j, median in zip(numbers, medians, strict=True)]
-        return np.asarray(np.sum(flags, axis=0, dtype=np.float64))
+        out = np.zeros(len(block.rows))
+        for j, median in zip(numbers, medians.tolist(), strict=True):
+            _count_larger(column_of(block.rows, j), median, out)
+        return out
 
     def find_extreme(sign: float, *, index: bool) -> Take:
         def take(block: Block) -> Floats:
@@ -365,13 +378,19 @@ def group_equal_rows(rows: Floats) -> tuple[Integers, Integers]:
     """
     codes = row_codes(rows).astype(np.uint64)
     first, same = np.empty((2, len(rows)), dtype=np.int64)
-    table = np.full(1 << (2 * len(rows)).bit_length(), -1)
-    groups = _fold(codes, table, first, same)
+    for most in (_FEW_GROUPS, len(rows)):
+        table = np.full(1 << (2 * most).bit_length(), -1)
+        groups = _fold(codes, table, most, first, same)
+        if groups <= most:
+            break
     return first[:groups], same
 
 
 @compile_kernel
-def _fold(codes: NDArray[np.uint64], table: Integers, first: Integers, same: Integers) -> int:
+def _fold(
+    codes: NDArray[np.uint64], table: Integers, most: int, first: Integers, same: Integers
+) -> int:
+    """Return the number of groups; it stops at the first group beyond the most."""
     groups = 0
     mask = np.uint64(table.size - 1)
     for i in range(codes.size):
@@ -379,6 +398,8 @@ def _fold(codes: NDArray[np.uint64], table: Integers, first: Integers, same: Int
         while table[slot] >= 0 and codes[first[table[slot]]] != codes[i]:
             slot = (slot + np.uint64(1)) & mask
         if table[slot] < 0:
+            if groups == most:
+                return most + 1
             table[slot] = groups
             first[groups] = i
             groups += 1
@@ -409,12 +430,10 @@ def _adder(
 
 @compile_kernel
 def _mix(column: Rows | Marks, code: NDArray[np.uint64]) -> None:
-    number = np.empty(1)
-    word = number.view(np.uint64)
     for i in range(column.size):
-        x = np.float64(column[i])
-        number[0] = x + 0.0 if x == x else np.nan  # noqa: PLR0124 - 0 and -0 are equal, and so are all NaN
-        mixed = (code[i] ^ word[0]) * np.uint64(0x9E3779B97F4A7C15)
+        x = np.float64(column[i]) + 0.0  # 0 and -0 are equal, and so are all NaN.
+        word = np.float64(x).view(np.uint64) if x == x else _NAN  # noqa: PLR0124
+        mixed = (code[i] ^ word) * np.uint64(0x9E3779B97F4A7C15)
         code[i] = mixed ^ (mixed >> np.uint64(29))
 
 
@@ -434,6 +453,13 @@ def _mark_special(column: Rows, points: Floats) -> Marks:
         for i in range(column.size):
             marks[i] |= mark * np.int32(column[i] == point)
     return marks
+
+
+@compile_kernel
+def _count_larger(column: Rows, median: float, out: Floats) -> None:
+    """Add one to the count of each row with a number above the median."""
+    for i in range(column.size):
+        out[i] += np.float64(np.float64(column[i]) > median)
 
 
 @compile_kernel

@@ -72,11 +72,9 @@ class Discriminant:
 
     def views(self) -> list[View]:
         """Return a view for each ridge."""
-        weights = self._weights()
-        project = self._features.projection(weights)
+        project, source = self._features.projection, self._features.source
         return [
-            View(self._words, DISCRIMINANT, _line_of(project, k), source=self._features.source(w))
-            for k, w in enumerate(weights.T)
+            View(self._words, DISCRIMINANT, project(w), source=source(w)) for w in self._weights().T
         ]
 
     def _weights(self) -> Floats:
@@ -95,10 +93,15 @@ class Discriminant:
 
 
 def discriminants(rows: Rows, columns: list[int], *, quick: bool) -> Iterator[Discriminant]:
-    """Yield discriminants of several kinds of features; `quick`: of the first kind only."""
-    medians, spreads = median_and_spread(rows[: TUNING.view_outputs, columns].astype(np.float64))
+    """Yield discriminants of several kinds of features.
+
+    `quick`: of the first kind only, as for bits, of which all kinds give the same discriminant.
+    """
+    sample = rows[: TUNING.view_outputs, columns].astype(np.float64)
+    medians, spreads = median_and_spread(sample)
     centres, scales = medians, 1 / np.maximum(spreads, np.finfo(np.float64).tiny)
-    for words, (limit, with_distances) in list(_KINDS.items())[: 1 if quick else None]:
+    first_only = quick or all(len(np.unique(part)) <= 2 for part in sample.T)
+    for words, (limit, with_distances) in list(_KINDS.items())[: 1 if first_only else None]:
         features = _Features(columns, centres, scales, limit, with_distances)
         if features.width <= TUNING.most_discriminant_features:
             yield Discriminant(words, features)
@@ -134,16 +137,15 @@ class _Features:
         return np.hstack([x, np.abs(x)]) if self.with_distances else x
 
     def projection(self, weights: Floats) -> Take:
-        """Return a function that gives one line for each column of the weights.
+        """Return a function that gives the discriminant with these weights.
 
         It adds in the order of the columns, as `discriminant` does, so that both round alike.
         """
         d = len(self.columns)
-        of_parts = np.ascontiguousarray(weights[:d])
-        of_distances = np.ascontiguousarray(weights[d:]) if self.with_distances else 0 * of_parts
+        of_parts, of_distances = weights[:d].tolist(), weights[d:].tolist() or [0.0] * d
 
         def project(block: Block) -> Floats:
-            out = np.zeros((weights.shape[1], len(block.rows)))
+            out = np.zeros(len(block.rows))
             for i, j in enumerate(self.columns):
                 centre, scale = float(self.centres[i]), float(self.scales[i])
                 column, both = column_of(block.rows, j), (of_parts[i], of_distances[i])
@@ -168,16 +170,15 @@ def _add_weighted(
     centre: float,
     scale: float,
     limit: float,
-    weights: Floats,
-    of_distances: Floats,
+    weight: float,
+    of_distance: float,
     out: Floats,
 ) -> None:
-    """Add the weighted deviation of a part, and its weighted size, to each line of `out`."""
-    for k in range(weights.size):
-        for i in range(column.size):
-            x = (np.float64(column[i]) - centre) * scale
-            size = min(max(x, -limit), limit) if x == x else 0.0  # noqa: PLR0124 - NaN is not equal to itself
-            out[k, i] = (out[k, i] + size * weights[k]) + abs(size) * of_distances[k]
+    """Add the weighted deviation of a part, and its weighted size, to each number of `out`."""
+    for i in range(column.size):
+        x = (np.float64(column[i]) - centre) * scale
+        size = min(max(x, -limit), limit) if x == x else 0.0  # noqa: PLR0124 - NaN is not equal to itself
+        out[i] = (out[i] + size * weight) + abs(size) * of_distance
 
 
 @compile_kernel
@@ -198,10 +199,6 @@ def _add_products(x: Floats, weights: Floats, out: Floats) -> None:
         for a in range(x.shape[1]):
             for b in range(a + 1):
                 out[a, b] += weights[i] * x[i, a] * x[i, b]
-
-
-def _line_of(project: Take, k: int) -> Take:
-    return lambda block: np.asarray(block.of(project)[k])
 
 
 def parity_views(sample0: Rows, sample1: Rows, names: Sequence[str]) -> list[View]:
