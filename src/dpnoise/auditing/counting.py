@@ -119,7 +119,7 @@ def count_events(
     *,
     tossed: bool = False,
     seed: int | None = None,
-    convert: Callable[[Data, Releases], Releases] | None = None,
+    convert: Callable[[Data, Any], Releases] | None = None,
 ) -> list[Candidate]:
     """Count events of one pair of data sets in fresh releases, and return them with their counts.
 

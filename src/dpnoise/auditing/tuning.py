@@ -148,6 +148,9 @@ class Tuning:
     newton_steps: int = 6  # Most steps of Newton's method in a logistic regression.
     curve_steps: int = 24  # The same for a curve of one score: more if the data sets differ much.
     newton_tolerance: float = 1e-3  # Newton's method stops after a shorter step.
+    # A logistic regression begins with every eighth row, or more of them: at least this many.
+    regression_stride: int = 8
+    least_regression_rows: int = 8_000
     ridge: float = 1e-3  # The penalty on the weights, per output: it only keeps them finite.
 
     # Linear discriminants.

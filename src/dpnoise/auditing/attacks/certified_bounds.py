@@ -377,7 +377,7 @@ def upper_limits(hits: Counts, trials: int | Floats, error: float) -> Floats:
     return np.where(hits < trials, inside, 1.0)
 
 
-def beta_quantiles(a: Floats, b: Floats, share: float) -> Floats:
+def beta_quantiles(a: Counts, b: Counts, share: float) -> Floats:
     """Return a quantile of each beta law, for choosing events only.
 
     If both parameters are large, Paulson's normal law for the cube root of a ratio (1942) gives it.

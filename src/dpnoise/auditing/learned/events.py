@@ -176,7 +176,7 @@ class _PairedRows:
             return score.weights[0] * step.ratios, *self.counts(score.views[0], step.edges)
         total = np.zeros(len(self.rows))
         for view, step, weight in zip(score.views, score.steps, score.weights, strict=True):
-            total += (weight * step.ratios)[self.cells(view, step.edges)]
+            step.add_of_cells(self.cells(view, step.edges), weight, total)
         return total, self.count0, self.count1
 
 

@@ -16,7 +16,6 @@ from dpnoise.auditing.learned.views import (
     Rows,
     Text,
     View,
-    group_equal_rows,
     listing,
     part_source,
     reader,
@@ -24,6 +23,8 @@ from dpnoise.auditing.learned.views import (
 )
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats
+
+Tails = list[tuple[float, bool, float]]  # The cut, whether the tail is above it, and its ratio.
 
 
 def find_rare_leaks(
@@ -40,37 +41,48 @@ def find_rare_leaks(
         return None
     # One of the four tails of any column has fewer hits of one data set only by chance.
     least_in_tail = TUNING.least_leak_hits + int(np.log2(4 * max(1, len(columns))))
-    sides: list[tuple[Rows, Rows]] = [(rows0[:, j], rows1[:, j]) for j in columns]
+    seen = [_look_at(rows0[:, j], rows1[:, j], text, least_in_tail) for j in columns]
     if len(columns) > 1:
-        sides.append((row_codes(rows0), row_codes(rows1)))
-    seen = [_values_of_one_side(*side) for side in sides]
-    _, all_hits, totals = (np.concatenate(parts) for parts in zip(*seen, strict=True))
+        seen.append(_look_at(row_codes(rows0), row_codes(rows1), None, least_in_tail))
+    of_values = zip(*(values for values, _ in seen), strict=True)
+    _, all_hits, totals = (np.concatenate(parts) for parts in of_values)
     least = _least_hits(all_hits, totals)
-    for j, side, (values, hits, _) in zip([*columns, None], sides, seen, strict=False):
-        leaks = values[np.abs(hits) >= least], hits[np.abs(hits) >= least]
-        if j is not None:
-            step = _leaks_of(*leaks, _tails_of_one_side(*side, text, least_in_tail))
+    for j, ((values, hits, _), tails) in zip([*columns, None], seen, strict=False):
+        are_leaks = np.abs(hits) >= least
+        step = _leaks_of(values[are_leaks], hits[are_leaks], tails)
+        if step is None:
+            continue
+        if j is None:
+            view = _view_of_whole(np.concatenate([rows0, rows1]), step)
+        else:
             view = View(names[j], LEAKS, reader(j), text=text, source=part_source(j))
-        elif (step := _leaks_of(*leaks, [])) is not None:
-            view = _view_of_whole(np.concatenate([rows0, rows1]), side, step)
-        found += [] if step is None else [(view, step)]
+        found.append((view, step))
     if not found:
         return None
     leaky, step_functions = zip(*found, strict=True)
     return Score(leaky, step_functions, (1.0,) * len(found))
 
 
-def _view_of_whole(rows: Rows, codes: tuple[Rows, Rows], step: Steps) -> View:
+def _view_of_whole(rows: Rows, step: Steps) -> View:
     """Return the view of the codes of whole rows, with a row for each code that leaks."""
-    values, first = np.unique(np.concatenate(codes), return_index=True)
-    leaks = np.isin(values, step.edges)
-    examples = dict(zip(values[leaks].tolist(), rows[first[leaks]], strict=True))
+    codes = row_codes(rows)
+    leaks = np.flatnonzero(find_cells(step.edges, codes) % 2)  # In a cell of a single number.
+    examples = dict(zip(codes[leaks].tolist(), rows[leaks], strict=True))
     source = f"pattern({{y}}, {listing(range(-1, rows.shape[1] - 1))}, [], [])"
     words, take = "the whole output", lambda block: row_codes(block.rows)
     return View(words, LEAKS, take, coded=True, source=source, examples=examples)
 
 
-def _leaks_of(values: Floats, hits: Floats, tails: list[tuple[float, bool, float]]) -> Steps | None:
+def _look_at(
+    x0: Rows, x1: Rows, text: Text | None, least_in_tail: int
+) -> tuple[tuple[Floats, Floats, Floats], Tails]:
+    """Return values and tails of one data set only; codes have no order, and so no `text`."""
+    sorted0, sorted1 = (np.sort(x[~np.isnan(x)].astype(np.float64)) for x in (x0, x1))
+    tails = [] if text is None else _tails_of_one_side(sorted0, sorted1, text, least_in_tail)
+    return _values_of_one_side(sorted0, sorted1), tails
+
+
+def _leaks_of(values: Floats, hits: Floats, tails: Tails) -> Steps | None:
     """Return the leaks of one number of the outputs: single values, and tails."""
     if not len(values) and not tails:
         return None
@@ -87,19 +99,20 @@ def _leaks_of(values: Floats, hits: Floats, tails: list[tuple[float, bool, float
     return Steps(edges, ratios)
 
 
-def _values_of_one_side(x0: Rows, x1: Rows) -> tuple[Floats, Floats, Floats]:
+def _values_of_one_side(x0: Floats, x1: Floats) -> tuple[Floats, Floats, Floats]:
     """Return the numbers seen several times at one data set only, with their hits.
 
-    Hits at the second data set are negative. The third result has the hits at both data sets of
-    every number that was seen several times.
+    The numbers must be sorted. Hits at the second data set are negative. The third result has the
+    hits at both data sets of every number that was seen several times.
     """
-    x = np.concatenate([x0, x1]).astype(np.float64)
-    first, same = group_equal_rows(x[:, None])
-    c0, c1 = (np.bincount(part, minlength=len(first)) for part in np.split(same, [len(x0)]))
-    several = (c0 + c1 >= TUNING.least_leak_hits) & ~np.isnan(x[first])
-    c0, c1, values = c0[several], c1[several], x[first[several]] + 0.0
+    both, others = np.sort(np.concatenate([x0, x1])), TUNING.least_leak_hits - 1
+    values = both[others:][both[others:] == both[: len(both) - others]]
+    values = values[np.append(True, values[1:] != values[:-1])[: len(values)]]
+    c0, c1 = (
+        np.searchsorted(x, values, "right") - np.searchsorted(x, values, "left") for x in (x0, x1)
+    )
     leaks = (c0 == 0) | (c1 == 0)
-    return values[leaks], (c0 - c1)[leaks].astype(np.float64), (c0 + c1).astype(np.float64)
+    return values[leaks] + 0.0, (c0 - c1)[leaks].astype(np.float64), (c0 + c1).astype(np.float64)
 
 
 def _least_hits(hits: Floats, totals: Floats) -> int:
@@ -119,21 +132,17 @@ def _least_hits(hits: Floats, totals: Floats) -> int:
     return least
 
 
-def _tails_of_one_side(
-    x0: Rows, x1: Rows, text: Text, least: int
-) -> list[tuple[float, bool, float]]:
+def _tails_of_one_side(x0: Floats, x1: Floats, text: Text, least: int) -> Tails:
     """Return (cut, is high, log ratio) of each tail with several numbers of one data set only."""
     tails = []
-    known = [x[~np.isnan(x)].astype(np.float64) for x in (x0, x1)]
-    if not all(map(len, known)):
+    if not len(x0) or not len(x1):
         return []
-    for sign in (1, -1):
-        for side in (1, -1):
-            x, other = known[::side]
-            last = (sign * other).max()
-            beyond = sign * x[sign * x > last]
-            if len(beyond) >= least and text(float(sign * beyond[0])) is None:
+    for x, other, side in ((x0, x1, 1), (x1, x0, -1)):
+        above = x[np.searchsorted(x, other[-1], "right") :]
+        below = x[: np.searchsorted(x, other[0], "left")]
+        for beyond, last, is_high in ((above, other[-1], True), (below, other[0], False)):
+            if len(beyond) >= least and text(float(beyond[0])) is None:
                 # Most of these numbers are beyond the cut, and few others by chance.
-                cut = sign * (last + np.median(beyond)) / 2
-                tails.append((float(cut), sign > 0, side * float(np.log(2.0 * len(beyond) + 1))))
+                cut = float((last + np.median(beyond)) / 2)
+                tails.append((cut, is_high, side * float(np.log(2.0 * len(beyond) + 1))))
     return tails

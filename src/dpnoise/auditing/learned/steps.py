@@ -42,7 +42,9 @@ class Steps:
         """Add the weighted ratio of each cell to its total."""
         _add(cells, self.ratios, weight, total)
 
-    def add_of_integers(self, x: NDArray[np.int16], weight: float, total: Floats) -> None:
+    def add_of_integers(
+        self, x: NDArray[np.floating] | NDArray[np.int16], weight: float, total: Floats
+    ) -> None:
         """Add the weighted ratio of each integer to its total."""
         x = np.ascontiguousarray(x)
         if self._jumps is None:
@@ -151,7 +153,10 @@ def _find_cells(
 
 @compile_kernel
 def _add_between(
-    x: NDArray[np.int16], ends: NDArray[np.int16], terms: Floats, total: Floats
+    x: NDArray[np.floating] | NDArray[np.int16],
+    ends: NDArray[np.int16],
+    terms: Floats,
+    total: Floats,
 ) -> None:
     """Add the first term to the totals of numbers below both ends, and the last to those above."""
     first, last = ends[0], ends[1]
@@ -358,41 +363,70 @@ def fit_logistic_curve(score: Floats, c0: Floats, c1: Floats) -> Floats:
 
 
 def fit_weights(features: Floats, count0: Floats, count1: Floats) -> Floats:
-    """Fit a logistic regression, with a small penalty, and return the weights of the features."""
+    """Fit a logistic regression, with a small penalty, and return the weights of the features.
+
+    Newton's method starts from the weights of some of the rows, so that few steps need all.
+    """
     X = np.column_stack([features, np.ones(len(features))])
-    w, ridge = np.zeros(X.shape[1]), np.zeros(0)
+    w = np.zeros(X.shape[1])
+    some = len(X) // TUNING.least_regression_rows
+    for stride in sorted({1, max(1, min(some, TUNING.regression_stride))}, reverse=True):
+        w = _fit_from(w, X[::stride], count0[::stride], count1[::stride])
+    return np.asarray(w[:-1])
+
+
+def _fit_from(w: Floats, X: Floats, count0: Floats, count1: Floats) -> Floats:
+    """Return the weights of a logistic regression, by Newton's method from weights w."""
+    half = np.zeros((len(w), len(w)))
+    add_products(X, (count0 + count1) / 4, half)
+    # At weights of zero, the curvature is a quarter of the sums of squares and products.
+    squares, sums = 4 * half.diagonal(), 4 * half[-1]
+    spread = np.maximum(0.0, squares - sums**2 / sums[-1])
+    ridge = (TUNING.ridge * spread.mean() + 1e-9) * np.eye(len(w))
     for _ in range(TUNING.newton_steps):
-        slope, half = np.zeros(len(w)), np.zeros((len(w), len(w)))
-        _add_derivatives(X, count0, count1, w, slope, half)
-        curvature = half + np.tril(half, -1).T
-        if not len(ridge):
-            # At weights of zero, the curvature is a quarter of the sums of squares and products.
-            squares, sums = 4 * curvature.diagonal(), 4 * curvature[-1]
-            spread = np.maximum(0.0, squares - sums**2 / sums[-1])
-            ridge = TUNING.ridge * spread.mean() * np.eye(len(w))
-        curvature += ridge + 1e-9 * np.eye(len(w))
+        slope, variances = np.zeros(len(w)), np.empty(len(X))
+        _add_slope(X, count0, count1, w, slope, variances)
+        half[:] = 0.0
+        add_products(X, variances, half)
+        curvature = half + np.tril(half, -1).T + ridge
         step = np.linalg.solve(curvature, slope - ridge @ w)
         w = w + step
         if np.abs(step).max() < TUNING.newton_tolerance:
             break
-    return np.asarray(w[:-1])
+    return w
 
 
 @compile_kernel
-def _add_derivatives(
-    X: Floats, count0: Floats, count1: Floats, w: Floats, slope: Floats, half: Floats
+def _add_slope(
+    X: Floats, count0: Floats, count1: Floats, w: Floats, slope: Floats, variances: Floats
 ) -> None:
-    """Add the slope of the log likelihood, and the lower triangle of its curvature.
-
-    BLAS is not faster for such narrow matrices, because its threads wait for each other.
-    """
+    """Add the slope of the log likelihood, and note the variance of each row's count."""
     for i in range(X.shape[0]):
         z = 0.0
         for a in range(w.size):
             z += X[i, a] * w[a]
         p, repeats = 1 / (1 + np.exp(-z)), count0[i] + count1[i]
-        residual, variance = count0[i] - repeats * p, max(repeats * p * (1 - p), 1e-6)
+        residual = count0[i] - repeats * p
+        variances[i] = max(repeats * p * (1 - p), 1e-6)
         for a in range(w.size):
             slope[a] += residual * X[i, a]
+
+
+@compile_kernel
+def add_products(x: Floats, weights: Floats, out: Floats) -> None:
+    """Add the weighted products of the columns of some rows to the lower triangle of `out`.
+
+    The threads of BLAS wait for each other, which takes long where other processes are busy.
+    """
+    rows = x.shape[0] // 4 * 4
+    for i in range(0, rows, 4):
+        for a in range(x.shape[1]):
+            w0, w1 = weights[i] * x[i, a], weights[i + 1] * x[i + 1, a]
+            w2, w3 = weights[i + 2] * x[i + 2, a], weights[i + 3] * x[i + 3, a]
             for b in range(a + 1):
-                half[a, b] += variance * X[i, a] * X[i, b]
+                first = w0 * x[i, b] + w1 * x[i + 1, b]
+                out[a, b] += first + (w2 * x[i + 2, b] + w3 * x[i + 3, b])
+    for i in range(rows, x.shape[0]):
+        for a in range(x.shape[1]):
+            for b in range(a + 1):
+                out[a, b] += weights[i] * x[i, a] * x[i, b]

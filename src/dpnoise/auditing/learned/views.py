@@ -192,25 +192,26 @@ def _summary_views(sample: Floats, numbers: list[int]) -> list[View]:
             _count_larger(column_of(block.rows, j), median, out)
         return out
 
-    def find_extreme(sign: float, *, index: bool) -> Take:
-        def take(block: Block) -> Floats:
+    def find_extreme(sign: float) -> tuple[Take, Take]:
+        def take_both(block: Block) -> Floats:
             most, indices = np.full(len(block.rows), -np.inf), np.zeros(len(block.rows))
             for k, j in enumerate(numbers):
                 _keep_larger(column_of(block.rows, j), sign, float(k), most, indices)
-            return indices if index else np.where(most == -np.inf, np.nan, sign * most)
+            return np.stack([np.where(most == -np.inf, np.nan, sign * most), indices])
 
-        return take
+        return lambda block: block.of(take_both)[0], lambda block: block.of(take_both)[1]
 
     columns = listing(j - 1 for j in numbers)
+    (largest, place_of_largest), (smallest, place_of_smallest) = map(find_extreme, (1.0, -1.0))
     clipped = _total_source(numbers, medians, spreads, 1.0)
     plain_sum = _total_source(numbers, zeros, ones, np.inf)
     above = f"parts_above({{z}}, {columns}, {listing(medians)})"
     every_view = [
-        ("the largest part", find_extreme(1.0, index=False), f"largest({{z}}, {columns})"),
-        ("the smallest part", find_extreme(-1.0, index=False), f"smallest({{z}}, {columns})"),
-        ("the place of the largest part", find_extreme(1.0, index=True),
+        ("the largest part", largest, f"largest({{z}}, {columns})"),
+        ("the smallest part", smallest, f"smallest({{z}}, {columns})"),
+        ("the place of the largest part", place_of_largest,
          f"place_of_largest({{z}}, {columns})"),
-        ("the place of the smallest part", find_extreme(-1.0, index=True),
+        ("the place of the smallest part", place_of_smallest,
          f"place_of_smallest({{z}}, {columns})"),
         ("how many parts are above their usual middle", count_above, above),
         ("the sum of the parts, each clipped", _adder(numbers, medians, spreads, 1.0), clipped),
@@ -420,9 +421,11 @@ def _adder(
     def take(block: Block) -> Floats:
         out = np.zeros(len(block.rows))
         for j, median, spread in zip(parts, medians.tolist(), spreads.tolist(), strict=True):
-            column = column_of(block.rows, j)
-            marks = _mark_special(column, points)
-            _add_plain(column, marks, median, 1 / max(spread, _SMALLEST_SPREAD), limit, out)
+            column, scale = column_of(block.rows, j), 1 / max(spread, _SMALLEST_SPREAD)
+            if len(points):
+                _add_plain(column, _mark_special(column, points), median, scale, limit, out)
+            else:
+                _add_all(column, median, scale, limit, out)
         return out
 
     return take
@@ -480,6 +483,15 @@ def _add_plain(
     for i in range(column.size):
         size = min(max((np.float64(column[i]) - median) * scale, -limit), limit)
         out[i] += size if marks[i] == 0 else 0.0
+
+
+@compile_kernel
+def _add_all(column: Rows, median: float, scale: float, limit: float, out: Floats) -> None:
+    """Add the clipped, scaled deviation from the median of numbers that are not missing."""
+    for i in range(column.size):
+        x = np.float64(column[i])
+        size = min(max((x - median) * scale, -limit), limit)
+        out[i] += size if x == x else 0.0  # noqa: PLR0124 - NaN is not equal to itself
 
 
 def _special_numbers(x: Floats) -> Floats | None:

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from dpnoise.auditing.learned.steps import count_by_cell, find_cells
+from dpnoise.auditing.learned.steps import add_products, count_by_cell, find_cells
 from dpnoise.auditing.learned.views import (
     CODES,
     DISCRIMINANT,
@@ -66,9 +66,9 @@ class Discriminant:
         for start in range(0, len(rows), TUNING.block_rows):
             span = slice(start, start + TUNING.block_rows)
             x, counts = self._features(rows[span]), np.stack([count0[span], count1[span]])
-            self._means += np.einsum("ij,jk", counts, x)  # Not by BLAS: see `_add_products`.
+            self._means += np.einsum("ij,jk", counts, x)  # Not by BLAS: see `add_products`.
             self._counts += counts.sum(axis=1)
-            _add_products(np.ascontiguousarray(x), counts.sum(axis=0), self._squares)
+            add_products(np.ascontiguousarray(x), counts.sum(axis=0), self._squares)
 
     def views(self) -> list[View]:
         """Return a view for each ridge."""
@@ -179,26 +179,6 @@ def _add_weighted(
         x = (np.float64(column[i]) - centre) * scale
         size = min(max(x, -limit), limit) if x == x else 0.0  # noqa: PLR0124 - NaN is not equal to itself
         out[i] = (out[i] + size * weight) + abs(size) * of_distance
-
-
-@compile_kernel
-def _add_products(x: Floats, weights: Floats, out: Floats) -> None:
-    """Add the weighted products of the columns of some rows to the lower triangle of `out`.
-
-    The threads of BLAS wait for each other, which takes long where other processes are busy.
-    """
-    rows = x.shape[0] // 4 * 4
-    for i in range(0, rows, 4):
-        for a in range(x.shape[1]):
-            w0, w1 = weights[i] * x[i, a], weights[i + 1] * x[i + 1, a]
-            w2, w3 = weights[i + 2] * x[i + 2, a], weights[i + 3] * x[i + 3, a]
-            for b in range(a + 1):
-                first = w0 * x[i, b] + w1 * x[i + 1, b]
-                out[a, b] += first + (w2 * x[i + 2, b] + w3 * x[i + 3, b])
-    for i in range(rows, x.shape[0]):
-        for a in range(x.shape[1]):
-            for b in range(a + 1):
-                out[a, b] += weights[i] * x[i, a] * x[i, b]
 
 
 def parity_views(sample0: Rows, sample1: Rows, names: Sequence[str]) -> list[View]:
