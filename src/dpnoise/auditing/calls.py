@@ -35,7 +35,7 @@ _SHORT_CALL: Final = 0.005
 # again: it may have compiled something.
 _SLOW_START: Final = 2.0
 _TIMED_RELEASES: Final = 64  # Releases that are timed to predict the total time.
-# What Linux knows of the thread that reads it: its second number is the nanoseconds in which the
+# A file of Linux about the thread that reads it. Its second number is the nanoseconds in which the
 # thread could run, but other threads had all cores.
 _SCHEDULE: Final = "/proc/thread-self/schedstat"
 _queue = threading.local()  # The seconds for which calls of a thread waited, as `of_calls`.
