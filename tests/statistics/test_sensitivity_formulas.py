@@ -20,7 +20,12 @@ from support.alarms import LONG
 from support.person_worlds import ranks_of
 
 from dpnoise.core import arrays, kernel_table, reference
-from dpnoise.core.errors import ArgumentError, ArgumentTypeError, RoundingModeError
+from dpnoise.core.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    RoundingModeError,
+    check_delta,
+)
 from dpnoise.release import calibration, discrete, exact, selection
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
@@ -1244,7 +1249,7 @@ def test_a_delta_that_is_no_float_is_refused() -> None:
     """A rounded number could be larger than the requested one."""
     third: Any = Fraction(1, 3)
     with pytest.raises(ArgumentError, match="exactly a float"):
-        composition.check_delta(third)
+        check_delta(third)
     with pytest.raises(ArgumentError, match="exactly a float"):
         calibration.gaussian_scale(1.0, third, 1.0)
     with pytest.raises(ArgumentError, match="exactly a float"):
