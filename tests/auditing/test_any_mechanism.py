@@ -815,7 +815,7 @@ def test_a_program_gets_frames_as_rows_and_columns_of_one_name_are_refused() -> 
 
 
 def test_a_line_that_is_not_json_is_reported() -> None:
-    with pytest.raises(TargetError, match="wrote a line that is not JSON"):
+    with pytest.raises(TargetError, match="wrote a line that is not JSON: '}'"):
         audit_bits([sys.executable, "-c", "print('}')"])
 
 

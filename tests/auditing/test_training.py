@@ -401,6 +401,7 @@ def test_wrong_scores_are_refused(scores: Any, words: str) -> None:
         ({"epsilon": -1.0}, "epsilon must be greater than 0"),
         ({"epsilon": 1.0, "delta": 1.0}, "delta must be between 0 and 1"),
         ({"guarantees": []}, "pairs"),
+        ({"guarantees": (1.0, 1e-5)}, "must be a list of pairs"),
         ({"guarantees": [(1.0, 0.1)], "delta": 0.1}, "pairs"),
         ({"guarantees": [(1.0, 2.0)]}, "delta must be between 0 and 1"),
         ({"epsilon": 1.0, "confidence": 1.0}, "confidence must be between 0 and 1"),

@@ -30,12 +30,14 @@ from dpnoise.auditing.tuning import TUNING, Sizes
 from dpnoise.auditing.wording import describe_pair
 
 _COIN: Final = " on average: a fair coin chose the data set of each release"
-_METHOD: Final = (
+_SCREENED: Final = (
     "{pairs} pairs of data sets were compared on {sizes.screening:,} releases of each data set. "
-    "Events were learned for {chosen.pairs} of the pairs, on {sizes.learning:,} releases. "
-    "Thresholds of {chosen.scores} scores were chosen on {sizes.tuning:,} releases, and the best "
-    "events were compared on {sizes.comparing:,} or more. Then {counted} events were counted in "
-    "{final:,} fresh releases of each data set{coin}. That number was set before drawing them. "
+)
+_METHOD: Final = (
+    "Events were learned for {chosen.pairs} of {pairs} pairs of data sets, on {sizes.learning:,} "
+    "releases of each. Thresholds of {chosen.scores} scores were chosen on {sizes.tuning:,} "
+    "releases{compared}. Events that were counted at the end, in {final:,} fresh releases of each "
+    "data set{coin}: {counted}. That number was set before drawing them. "
     "{limits} The audit's failure probability is split over the points of the trade-off curve, the "
     "counted events and the limits of each. Releases were tested for independence, with a false "
     f"alarm probability of {FALSE_ALARM_RATE:g} for each test. Then calls were assumed independent."
@@ -161,7 +163,13 @@ def _audit(target: object, options: AuditOptions) -> Report:
     shown, coin = [describe_pair(pair) for pair in pairs], _COIN if options.claim.is_ratio else ""
     numbers = {"pairs": chosen.tried, "counted": len(chosen.candidates), "final": final}
     limits = results.pop("limits")
-    method = _METHOD.format(sizes=chosen.sizes, chosen=chosen, coin=coin, limits=limits, **numbers)
+    sizes, compared = chosen.sizes, ""
+    if sizes.comparing:
+        compared = f", and the best events were compared on {sizes.comparing:,} or more"
+    text = (_SCREENED if sizes.screening else "") + _METHOD
+    method = text.format(
+        sizes=sizes, chosen=chosen, compared=compared, coin=coin, limits=limits, **numbers
+    )
     if source.raised:
         method += f" Exceptions were outputs: {source.raised:,} of {source.drawn:,} were one."
     for reason in sorted(source.not_copied):

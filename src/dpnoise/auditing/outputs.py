@@ -222,9 +222,15 @@ class OutputSource:
         outputs = self._call(self._copy(data), n)
         sized = hasattr(outputs, "__len__") and getattr(outputs, "shape", (n,)) != ()
         if not sized or isinstance(outputs, str | bytes | dict | set | frozenset):
-            raise TargetError(f"{shown} gave a {type(outputs).__name__}, not {n} outputs.")
+            raise TargetError(
+                f"{shown} gave a {type(outputs).__name__}, not {n} outputs. Return a list or an "
+                "array of n outputs, or say one_by_one=True."
+            )
         if len(outputs) != n:
-            raise TargetError(f"{shown} gave {len(outputs)} outputs, not {n}.")
+            raise TargetError(
+                f"{shown} gave {len(outputs)} outputs, not {n}. An output of k parts is one row of "
+                "an array of shape (n, k), or one entry of a list of n."
+            )
         if not self.views:
             return outputs
         each = outputs.to_numpy() if hasattr(outputs, "to_numpy") else outputs

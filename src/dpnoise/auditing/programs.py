@@ -29,7 +29,7 @@ from dpnoise.auditing.targets.target import (
     start_command,
 )
 from dpnoise.core import strict_json
-from dpnoise.core.errors import ArgumentError
+from dpnoise.core.errors import ArgumentError, short_repr
 
 Lines = queue.SimpleQueue[str | None]  # The lines that a process wrote, and None at their end.
 
@@ -60,10 +60,14 @@ class Program:
             raise TargetError(message) from None
         call = f"{shlex.join(self._command)}, asked for {n} outputs,"
         lines = self.ask(line, n, call)
-        try:
-            return [json.loads(line) for line in lines]
-        except ValueError:
-            raise TargetError(f"{call} wrote a line that is not JSON.") from None
+        outputs: list[object] = []
+        for line in lines:
+            try:
+                outputs.append(json.loads(line))
+            except ValueError:
+                shown = short_repr(line)
+                raise TargetError(f"{call} wrote a line that is not JSON: {shown}") from None
+        return outputs
 
     def ask(self, request: str, n: int, call: str) -> list[str]:
         """Send a request, and return the n lines of the answer; errors begin with `call`."""

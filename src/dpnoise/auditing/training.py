@@ -481,13 +481,19 @@ def _check_claim(
         return _TrainingClaim(EPSILON, check_positive(EPSILON, epsilon), delta, ((1.0, delta),))
     if mu is not None:
         return _TrainingClaim(MU, check_positive(MU, mu), delta)
+    try:
+        given = [(e, d) for e, d in guarantees or ()]
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            "guarantees must be a list of pairs (epsilon, delta), such as [(1.0, 1e-5)]."
+        ) from None
     pairs = tuple(
         # An accountant may return an epsilon below 0 where delta is large: 0 claims less.
         (
             check_positive(EPSILON, e) if e > 0 else 0.0,
             check_probability("delta", d, include_ends=True),
         )
-        for e, d in guarantees or ()
+        for e, d in given
     )
     if not pairs or delta:
         raise ArgumentError("guarantees must be pairs (epsilon, delta), and delta be left out.")

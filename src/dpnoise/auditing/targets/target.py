@@ -65,7 +65,10 @@ class Target:
         if releases.shape != (n,):
             shape = f"an array of shape {releases.shape}"
             kind = shape if releases.ndim else type(returned).__name__
-            raise TargetError(f"{call} must return an array of n = {n} releases, got {kind}.")
+            raise TargetError(
+                f"{call} must return an array of n = {n} releases, got {kind}. "
+                "For outputs that are not one number each, give neighbours."
+            )
         if releases.dtype.kind in "iu":
             releases = releases.astype(np.float64)
         if releases.dtype.kind != "f" or releases.dtype.itemsize > np.dtype(np.float64).itemsize:
