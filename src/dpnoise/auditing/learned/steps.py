@@ -371,7 +371,8 @@ def fit_weights(features: Floats, count0: Floats, count1: Floats) -> Floats:
     w = np.zeros(X.shape[1])
     some = len(X) // TUNING.least_regression_rows
     for stride in sorted({1, max(1, min(some, TUNING.regression_stride))}, reverse=True):
-        w = _fit_from(w, X[::stride], count0[::stride], count1[::stride])
+        # One memory layout, so that kernels are compiled once.
+        w = _fit_from(w, *(np.ascontiguousarray(x[::stride]) for x in (X, count0, count1)))
     return np.asarray(w[:-1])
 
 
