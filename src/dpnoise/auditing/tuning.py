@@ -75,9 +75,11 @@ class Tuning:
     # Events of each pair that are counted while screening: several, because one may be lucky.
     screening_events: int = 3
     learning_outputs: int = 500_000  # Most outputs of each data set for learning about a pair.
-    # Learning takes this many outputs plus a quarter of the pair's share, at most this part of it.
+    # Learning takes this many outputs plus a quarter of the pair's share, at most this part of it,
+    # or all of it up to a least number: fewer outputs do not show rare events.
     learning_base_outputs: int = 100_000
     learning_share: float = 0.75
+    least_learning_outputs: int = 15_000
     # Factor on these sizes where many outputs are equal, because equal ones are processed once.
     repeated_outputs_factor: int = 3
     first_look_outputs: int = 8_000  # Outputs that show whether many are equal.
@@ -238,7 +240,8 @@ class Sizes:
         # With more releases, a smaller part of the share is for learning. Half of the rest is for
         # the pilot, unless that only chooses thresholds.
         base = TUNING.learning_base_outputs + share // 4
-        learning = min(factor * TUNING.learning_outputs, base, int(TUNING.learning_share * share))
+        most = max(int(TUNING.learning_share * share), min(TUNING.least_learning_outputs, share))
+        learning = min(factor * TUNING.learning_outputs, base, most)
         tuning = pilot = min(TUNING.pilot_outputs, share)
         if pilot >= TUNING.least_split_pilot:
             pilot = min(TUNING.pilot_outputs, share + (share - learning) // 2)

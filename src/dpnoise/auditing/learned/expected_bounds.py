@@ -151,11 +151,12 @@ def propose_events_of_score(
     chance.
     """
     values, count0, count1 = seen
-    cuts, is_complete = _choose_cuts(values, count0, count1)
+    is_normal = _is_normal(values, count0, count1)
+    cuts, is_complete = _choose_cuts(values, [count0, count1] if is_normal else [count0 + count1])
     n = int(count0.sum())
     above, below = step_functions.count_above_and_below(cuts, values, count0, count1)
     upper, lower, misfit = _fit_curve(cuts, below[0], below[1], n, is_complete=is_complete)
-    is_normal = not is_complete and _is_normal(values, count0, count1)
+    is_normal = is_normal and not is_complete
     if is_normal:
         misfit = TUNING.normal_tail / np.sqrt(n)
     cost = TUNING.complexity_cost * _complexity(score)
@@ -254,11 +255,11 @@ def _complexity(score: Score) -> int:
     return (TUNING.overlap_cost_factor if overlap else 1) * total
 
 
-def _choose_cuts(score: Floats, count0: Floats, count1: Floats) -> tuple[Floats, bool]:
+def _choose_cuts(score: Floats, counts: Sequence[Floats]) -> tuple[Floats, bool]:
     """Return thresholds to try, denser in the tails, and whether every distinct score is one.
 
-    They are quantiles of either data set in turn: the best threshold may lie between two data sets
-    whose scores differ much, where those of both together have few quantiles.
+    They are quantiles of each of the counts in turn: the best threshold may lie between two data
+    sets whose scores differ much, where those of both together have few quantiles.
     """
     sample = slice(None, None, -(-len(score) // TUNING.threshold_sample))
     order = np.argsort(score[sample])
@@ -267,9 +268,9 @@ def _choose_cuts(score: Floats, count0: Floats, count1: Floats) -> tuple[Floats,
     if len(cuts) <= TUNING.thresholds:
         return cuts, True
     shares = tail_shares(TUNING.threshold_log_odds, TUNING.thresholds)
-    totals = [count[sample][order].cumsum() for count in (count0, count1)]
+    totals, parts = [count[sample][order].cumsum() for count in counts], len(counts)
     places = [
-        np.searchsorted(total[:-1], shares[i::2] * total[-1]) for i, total in enumerate(totals)
+        np.searchsorted(total[:-1], shares[i::parts] * total[-1]) for i, total in enumerate(totals)
     ]
     return np.unique(ordered[np.concatenate(places)]), False
 
