@@ -119,6 +119,23 @@ def test_an_exhausted_ledger_says_what_is_left_and_what_it_would_buy(path: Path)
     assert open_ledger(path).worth() == "Nothing can be bought any more."
 
 
+def test_what_rounding_leaves_of_a_budget_is_nothing_useful(path: Path) -> None:
+    """An epsilon of 2 in three parts costs at least 10^-17 less than 2."""
+    create_ledger(path, name="survey", epsilon=2)
+    statistics = Question(["count", "mean", "median"], "x", lower=0, upper=9)
+    record = publish(
+        pl.DataFrame({"x": [1.0, 2.0]}), Request(2.0, [statistics]), ledger=path
+    ).record()
+    assert record["ledger"]["left"] == "nothing useful"
+    ledger = open_ledger(path)
+    assert 0 < ledger.left.main < Fraction(1, 10**15)
+    assert str(ledger).startswith("survey: nothing useful left of epsilon 2, ")
+    assert ledger.worth() == "Nothing useful can be bought any more."
+    assert ledger.margin_of_a_count() is None
+    with pytest.raises(BudgetError, match=r"nothing useful left, and this costs epsilon 1\."):
+        ledger.spend(pure(1.0))
+
+
 @pytest.mark.parametrize("rho", ["0.5", "1e-30", "1e15"])
 def test_what_rho_buys_is_a_count_that_is_rounded(path: Path, rho: str) -> None:
     ledger = create_ledger(path, name="survey", rho=rho)

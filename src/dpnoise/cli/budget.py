@@ -16,7 +16,16 @@ from dpnoise.core.errors import ArgumentError, BudgetError, import_extra
 from dpnoise.core.safe_text import escape_text, shorten
 from dpnoise.statistics.bounds import ADD_REMOVE, NEIGHBOURS
 from dpnoise.statistics.digits import number_of, written_down, written_up
-from dpnoise.statistics.ledger import Amount, Entry, Ledger, create_ledger, mend_ledger, open_ledger
+from dpnoise.statistics.ledger import (
+    NOTHING_USEFUL,
+    Amount,
+    Entry,
+    Ledger,
+    create_ledger,
+    is_too_little,
+    mend_ledger,
+    open_ledger,
+)
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -118,7 +127,8 @@ def _meter(name: str, amounts: tuple[Fraction, Fraction, Fraction], width: int) 
     """Return a name, a bar of the spent part and the numbers, as wide as the terminal allows."""
     total, spent, left = amounts
     numbers = f"{written_up(spent, _DIGITS)} of {written_up(total, _DIGITS)} spent, "
-    remainder = f"{written_down(left, _DIGITS)} left"
+    rest = NOTHING_USEFUL if is_too_little(left, total) else written_down(left, _DIGITS)
+    remainder = f"{rest} left"
     length = max(min(_BAR, width - _LABEL - len(numbers) - len(remainder) - 2 * _GAP), 0)
     filled = min(
         -(-length * spent // total), length

@@ -49,6 +49,10 @@ EPSILON: Final = "epsilon"
 RHO: Final = "rho"
 _FORMAT: Final = 1
 _DIGITS: Final = 6  # Digits of the numbers in messages.
+# Below this share of the total, a remainder is what rounding left: parts of a budget are rounded
+# down and costs up. At a total of at most 10, one count would be off by more than 10^8.
+_LEAST_USEFUL: Final = Fraction(1, 2**30)
+NOTHING_USEFUL: Final = "nothing useful"
 _CONFIDENCE: Final = 0.95  # The probability of the margin that describes the remaining budget.
 _Write = Callable[[Fraction, int], str]
 _Columns = Sequence[str] | None
@@ -281,14 +285,19 @@ class Ledger:
 
     def left_in_words(self, less: Amount | None = None, part: str | None = None) -> str:
         """Return the remaining budget in words, after another payment of `less`, rounded down."""
-        left = self.left_for(part)
-        words = self.words(left if less is None else left - less, written_down)
+        words = self._remainder(self.left_for(part) - (less or Amount(Fraction(0))))
         return words if part is None else f"{words} for {escape_text(part)}"
+
+    def _remainder(self, left: Amount, *, delta: bool = False) -> str:
+        """Return what is left in words, rounded down."""
+        if is_too_little(left.main, self.terms.total.main):
+            return NOTHING_USEFUL
+        return self.words(left, written_down, delta=delta)
 
     def margin_of_a_count(self, part: str | None = None) -> int | None:
         """Return the margin, at confidence 0.95, of one count that costs the remaining budget."""
         left = self.left_for(part).main
-        if left <= 0:
+        if left <= 0 or is_too_little(left, self.terms.total.main):
             return None
         try:
             amount = quotient_down(left, 1)
@@ -390,8 +399,8 @@ class Ledger:
             delta = amount.delta > 0
             of_part = "" if part is None else f" for {escape_text(part)}"
             raise BudgetError(
-                f"{self.path} has {self.words(left, written_down, delta=delta)} left{of_part}, and "
-                f"this costs {self.words(amount, delta=delta)}. {self.worth(part)}"
+                f"{self.path} has {self._remainder(left, delta=delta)} left{of_part}, and this "
+                f"costs {self.words(amount, delta=delta)}. {self.worth(part)}"
             )
         return amount
 
@@ -430,7 +439,8 @@ class Ledger:
         """Describe what the remaining budget can pay for."""
         margin = self.margin_of_a_count(part)
         if margin is None:
-            return "Nothing can be bought any more."
+            is_spent = not self.left_for(part).main
+            return f"{'Nothing' if is_spent else 'Nothing useful'} can be bought any more."
         how = f"within {margin:,}" if margin else "without an error"
         return f"What is left buys one count {how} with probability {_CONFIDENCE:g}."
 
@@ -667,6 +677,11 @@ def _parse_ledger(path: Path, lines: chain.Chain) -> Ledger:
 def _unit(person: _Columns) -> str:
     """Return the privacy unit in words."""
     return f"one person ({', '.join(person)})" if person else "one row"
+
+
+def is_too_little(left: Fraction, total: Fraction) -> bool:
+    """Return whether what is left is above 0, and too little for any useful release."""
+    return 0 < left < _LEAST_USEFUL * total
 
 
 def utc_time() -> str:
