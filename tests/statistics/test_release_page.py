@@ -434,9 +434,7 @@ def test_labels_and_notes_are_text(options: dict[str, Any], words: str) -> None:
         stays(**options)
 
 
-@pytest.mark.parametrize(("delimiter", "lines"), [(",", 0), (";", 1)])
-def test_a_shown_request_has_no_delimiter_that_its_source_may_contradict(
-    delimiter: str, lines: int
-) -> None:
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_a_shown_request_has_no_delimiter_that_its_source_may_contradict(delimiter: str) -> None:
     request = {"epsilon": 1.0, "delimiter": delimiter, "publish": [{"statistics": ["count"]}]}
-    assert request_toml(request).count("delimiter") == lines
+    assert "delimiter" not in request_toml(request)

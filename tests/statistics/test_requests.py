@@ -462,7 +462,9 @@ def test_a_request_describes_its_source(capsys: pytest.CaptureFixture[str]) -> N
         ('[source]\npath = "a"\nquote = 1', "must be text, and paths a list"),
         ('[source]\npath = "a"\nquotes = "x"', "Did you mean quote?"),
         ('[source]\npath = "a"\nencoding = "rot13"', "encoding must be one of"),
-        ('delimiter = ";"\n[source]\npath = "a"', "Write the delimiter where the rest"),
+        ('delimiter = ";"\n[source]\npath = "a"', "delimiter belongs in [source]"),
+        ('path = "a"', "path belongs in [source]"),
+        ('decimal = ","', "decimal belongs in [source]"),
         (
             '[source]\npath = "postgresql://me:word@host/db"\ntable = "t"',
             "must not contain a password",
@@ -484,6 +486,64 @@ def test_a_source_that_cannot_be_is_one_line_before_noise(
     assert err.count("\n") == 1
     assert words in err
     assert "word@" not in err
+
+
+@pytest.mark.parametrize(
+    ("setting", "heading"),
+    [
+        ('[groups]\nperson = ["patient"]', "[groups]"),
+        ("[groups]\nmax_total_rows = 6", "[groups]"),
+        ('[groups]\nsource = "a.csv"', "[groups]"),
+        ('[derived]\nperson = "patient"', "[derived]"),
+        ('[labels]\nnotes = "patient"', "[labels]"),
+    ],
+)
+def test_a_setting_below_a_heading_is_not_taken_as_a_column(setting: str, heading: str) -> None:
+    lines = ["epsilon = 1", setting, "[[publish]]", 'statistics = ["count"]']
+    Path("request.toml").write_text("\n".join(lines))
+    name = setting.split()[1]
+    message = f"{name} is a setting of the whole request, and not of {heading}. Write it above"
+    with pytest.raises(ArgumentError) as refused:
+        load_request("request.toml")
+    assert message in str(refused.value)
+
+
+def test_a_column_may_have_the_name_of_a_setting() -> None:
+    question = '[[publish]]\nstatistics = ["count"]\nby = ["part"]\nwhere = "notes > 1"'
+    tables = '[groups]\npart = ["a"]\n[derived]\nnotes = "x + y"'
+    Path("request.toml").write_text(f"epsilon = 1\n{tables}\n{question}")
+    assert load_request("request.toml").request.groups == {"part": ("a",)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ('[groups]\nregion = ["a"]\n[[publish]]\nstatistics = ["count"]\nby = ["Region"]',
+         "groups of 'Region' must be declared. Did you mean region?"),
+        ('[[publish]]\nstatistics = ["count"]\nby = ["city"]',
+         'must be declared: city = ["cork", "dublin"] under [groups].'),
+        ('max_rows = 3\n[[publish]]\nstatistics = ["count"]',
+         'max_rows needs person: person = "patient_id" at the top.'),
+        ("delta = 0,5", "Write numbers with a decimal point and no thousands sign."),
+        ('[publish]\nstatistics = ["count"]', "write [[publish]] above each."),
+        ("[publish]\na = 1\n[publish]\na = 2", "Write [[publish]] above each question."),
+    ],
+)  # fmt: skip
+def test_slips_in_a_request_say_what_to_write(
+    settings: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("request.toml").write_text(f"epsilon = 1\n{settings}")
+    status, out, err = run(capsys, "request.toml", "--check")
+    assert (status, out) == (2, "")
+    assert words in err
+
+
+def test_groups_that_no_question_uses_are_refused() -> None:
+    """They would be those of a question that was left out, or of a misspelled column."""
+    question = '[[publish]]\nstatistics = ["count"]'
+    Path("request.toml").write_text(f'epsilon = 1\n[groups]\nward = ["a", "b"]\n{question}')
+    with pytest.raises(ArgumentError, match="groups of 'ward' are used by no question"):
+        load_request("request.toml")
 
 
 def test_the_command_takes_several_files_patterns_and_dialects(

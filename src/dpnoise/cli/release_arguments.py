@@ -311,6 +311,9 @@ def _setting_of_option(dest: str, value: Any) -> str:
 def setting_text(name: str, value: object) -> str:
     """Return a setting of a request in TOML, and its place there."""
     place = "at the top"
+    if isinstance(value, dict) and name in {"groups", "derived"}:
+        texts = [f"{key} = {report.toml_value(part)}" for key, part in value.items()]
+        return f"{', '.join(texts)} under [{name}]"
     if name in {option.dest for option in _FORMAT}:
         place = "under [source]"
     elif name in _SETTINGS_OF_QUESTIONS:
@@ -368,7 +371,7 @@ def parse_request(arguments: argparse.Namespace) -> tuple[Request, Files | None]
     arguments.ledger = arguments.ledger or loaded.ledger
     source = loaded.files
     if arguments.source is not None:
-        data_format = source or Files((), delimiter=loaded.request.delimiter)
+        data_format = source or Files(())
         source = replace(data_format, paths=tuple(arguments.source))
     if arguments.sample:
         if source is not None:

@@ -101,6 +101,13 @@ class BudgetError(DpnoiseError, RuntimeError):
     """A ledger has less left than a release costs, or cannot be read, trusted or written."""
 
 
+def add_prefix(prefix: str, error: DpnoiseError) -> ArgumentError:
+    """Return an error with the message of another after a prefix, and its placeholders."""
+    if not isinstance(error, _BrokenRuleError):
+        return ArgumentError(f"{prefix}{error}")
+    return ArgumentError(prefix + error._text, **error._recommended)  # noqa: SLF001 - same module
+
+
 class CipherError(DpnoiseError, RuntimeError):
     """OpenSSL computes a wrong key stream on this machine."""
 

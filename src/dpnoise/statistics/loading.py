@@ -1,15 +1,18 @@
 """Requests from TOML files, with their data and their ledger."""
 
+import re
 import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass, fields
+from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dpnoise.core.errors import (
     ArgumentError,
     DpnoiseError,
+    add_prefix,
     explain_calls,
     reject_type,
     short_repr,
@@ -18,6 +21,16 @@ from dpnoise.core.errors import (
 from dpnoise.statistics.engines.description import Files, parse_source
 from dpnoise.statistics.questions import Question
 from dpnoise.statistics.requests import Request
+
+
+def _names_of(kind: Any) -> list[str]:
+    """Return the names of the fields of a dataclass."""
+    return [known.name for known in fields(kind)]
+
+
+_SOURCE_NAMES: Final = ("path", *_names_of(Files))
+# A delimiter is a setting of the data. In Python it is one of the request too.
+_REQUEST_NAMES: Final = [name for name in _names_of(Request) if name != "delimiter"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +45,7 @@ class LoadedRequest:
     def files(self) -> Files | None:
         """The data with its format, or None if the file does not name it."""
         if isinstance(self.source, Path):
-            return Files(self.source, delimiter=self.request.delimiter)
+            return Files(self.source)
         return self.source
 
 
@@ -76,76 +89,98 @@ def load_request(
         reject_type("path", path, "be the name of a TOML file")
     path = Path(path)
     try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
+        settings = tomllib.loads(text)
     except FileNotFoundError:
         raise ArgumentError(f"There is no file {path}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         is_toml_error = isinstance(error, tomllib.TOMLDecodeError)
         reason = str(error) if is_toml_error else "it is not UTF-8 text"
-        raise ArgumentError(f"{path} is not TOML: {reason}.") from None
+        advice = _advice_on_toml(text) if is_toml_error else ""
+        raise ArgumentError(f"{path} is not TOML: {reason}.{advice}") from None
     try:
         described = settings.pop("source", None)
         if isinstance(described, dict):
-            _check_names(described, ["path", *_names_of(Files)], "[source]")
+            _check_names(described, _SOURCE_NAMES, "[source]")
         source = parse_source(described, path.parent)
-        if isinstance(source, Files) and "delimiter" in settings:
-            raise ArgumentError("Write the delimiter where the rest of the source is: [source].")
         ledger = settings.pop("ledger", None)
         if not isinstance(ledger, str | None):
             raise ArgumentError(f"ledger must be the name of a file, got {short_repr(ledger)}.")
         questions = settings.pop("publish", [])
         is_list = isinstance(questions, list)
         if not is_list or not all(isinstance(question, dict) for question in questions):
-            raise ArgumentError("Questions must be tables: [[publish]].")
+            raise ArgumentError("Questions must be tables: write [[publish]] above each.")
         settings["publish"] = tuple(_from_table(Question, question) for question in questions)
+        _check_headings(settings)
         settings["groups"] = _groups(settings.get("groups", {}), path.parent)
-        _check_columns(settings)
         request = _from_table(Request, settings)
+        _check_groups_are_used(request)
     except DpnoiseError as error:
-        raise ArgumentError(f"{path}: {error}") from None
+        raise add_prefix(f"{path}: ", error) from None
     return LoadedRequest(request, source, None if ledger is None else path.parent / ledger)
 
 
 def _from_table(kind: Any, table: dict[str, Any]) -> Any:
     """Make a dataclass from a TOML table; raise if a name is unknown or missing."""
-    _check_names(table, _names_of(kind), "[[publish]]")
+    names = _REQUEST_NAMES if kind is Request else _names_of(kind)
+    _check_names(table, names, "[[publish]]")
     if kind is Question and "statistics" not in table:
         raise ArgumentError("Every question must name its statistics.")
     return kind(**({"epsilon": None} | table if kind is Request else table))
 
 
-def _names_of(kind: Any) -> list[str]:
-    """Return the names of the fields of a dataclass."""
-    return [known.name for known in fields(kind)]
+def _advice_on_toml(text: str) -> str:
+    """Return advice on frequent mistakes in TOML, after a space."""
+    advice = ""
+    if re.search(r"=\s*[+-]?\d+,\d", text):
+        advice += " Write numbers with a decimal point and no thousands sign."
+    if re.search(r"^\s*\[publish\]", text, re.MULTILINE):
+        advice += " Write [[publish]] above each question."
+    return advice
 
 
 def _check_names(table: dict[str, Any], names: Collection[str], heading: str) -> None:
     """Raise if a table has an unknown name, or a setting of the request below its heading."""
+    _check_place(table, names, heading)
     for name in table:
+        if name not in names and name in _SOURCE_NAMES:
+            raise ArgumentError(f"{name} belongs in [source], as the other settings of the data.")
         if name not in names:
-            _check_place(name, heading)
             raise unknown_name_error("setting", name, names)
 
 
-def _check_columns(settings: dict[str, Any]) -> None:
-    """Raise if no question uses a column that is called as a setting: it would have no effect."""
-    questions = settings["publish"]
-    used = {name for question in questions for name in (*question.by, question.column)}
-    conditions = " ".join(question.where or "" for question in questions)
-    for heading in ("groups", "derived"):
+def _check_place(table: dict[str, Any], names: Collection[str | None], heading: str) -> None:
+    """Raise if a table has a setting of the request that is not one of its own names."""
+    for name in table:
+        if name not in names and name in {*_REQUEST_NAMES, "source", "ledger"}:
+            raise ArgumentError(
+                f"{name} is a setting of the whole request, and not of {heading}. Write it above "
+                "the first [table] line."
+            )
+
+
+def _check_headings(settings: dict[str, Any]) -> None:
+    """Raise if a setting of the request is written below a heading that lists columns.
+
+    A column may have the name of a setting, if a question uses it.
+    """
+    used: set[str | None] = set()
+    for question in settings["publish"]:
+        used |= {*question.by, question.column, *re.findall(r"\w+", question.where or "")}
+    for heading in ("groups", "derived", "labels", "hierarchy"):
         table = settings.get(heading)
-        for name in table if isinstance(table, dict) else ():
-            if name not in used and name not in conditions:
-                _check_place(name, f"[{heading}]")
+        _check_place(table if isinstance(table, dict) else {}, used, f"[{heading}]")
 
 
-def _check_place(name: str, heading: str) -> None:
-    """Raise if a name below a heading is a setting of the whole request."""
-    if name in {*_names_of(Request), "source", "ledger"}:
-        raise ArgumentError(
-            f"{name} is a setting of the whole request, and not of {heading}. Write it above the "
-            "first [table] line."
-        )
+def _check_groups_are_used(request: Request) -> None:
+    """Raise if no question groups by a column with groups, which may be misspelled."""
+    used = {*request.grouped, *request.hierarchy, *chain(*request.hierarchy.values())}
+    for column in request.groups:
+        if column not in used:
+            raise ArgumentError(
+                f"The groups of {column!r} are used by no question: leave them out, or name the "
+                "column in by."
+            )
 
 
 def _groups(table: object, folder: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dpnoise.core.errors import (
     ArgumentError,
     check_choice,
     check_probability,
+    did_you_mean,
     is_list,
     reject,
     reject_type,
@@ -85,9 +86,11 @@ def _check_questions(questions: object) -> tuple[Question, ...]:
 def _check_groups(request: RequestFields) -> None:
     for column in request.grouped:
         if column not in request.groups:
+            hint = did_you_mean(column, request.groups)
+            advice = f". {hint}" if hint else ": {groups}."
             raise ArgumentError(
-                f"The groups of {column!r} must be declared: "
-                f'groups={{"{column}": ["cork", "dublin"]}}.'
+                f"The groups of {column!r} must be declared{advice}",
+                groups={column: ["cork", "dublin"]},
             )
     for column in request.distinct_columns():
         if column in request.number_columns():
@@ -106,7 +109,8 @@ def _check_groups(request: RequestFields) -> None:
         if GROUPS in question.statistic_names and declared:
             raise ArgumentError(
                 f"The groups of {declared[0]!r} are declared. To publish which there are, "
-                f'discover them: groups={{"{declared[0]}": "discover"}}.'
+                "discover them: {groups}.",
+                groups={declared[0]: "discover"},
             )
     if request.discovered and any(question.error is not None for question in request.publish):
         raise ArgumentError(
@@ -120,7 +124,8 @@ def _check_undeclared(request: RequestFields) -> None:
     if request.undeclared and not request.levels:
         raise ArgumentError(
             "Nothing uses undeclared: it counts the rows in no declared group of a column, and no "
-            'question groups by declared groups. Declare some: groups={"city": ["cork", "dublin"]}.'
+            "question groups by declared groups. Declare some: {groups}.",
+            groups={"city": ["cork", "dublin"]},
         )
     for name in ("undeclared", "left_out"):
         if getattr(request, name) and any(each.error is not None for each in request.publish):
@@ -275,13 +280,13 @@ def _check_person(request: RequestFields) -> None:
             )
         for limited, name in product((request, *request.publish), PERSON_LIMITS):
             if getattr(limited, name) is not None:
-                raise ArgumentError(f'{name} needs person: person="patient_id".')
+                raise ArgumentError(f"{name} needs person: {{person}}.", person="patient_id")
         if request.without_id != "error" or any(
             question.per_person for question in request.publish
         ):
             raise ArgumentError(
-                "person is missing: the column that identifies a person, such as "
-                'person="patient_id".'
+                "person is missing: the column that identifies a person, such as {person}.",
+                person="patient_id",
             )
         return
     columns = (request.person,) if isinstance(request.person, str) else request.person

@@ -231,7 +231,7 @@ def test_a_request_declares_partitions(tmp_path: Path, capsys: pytest.CaptureFix
         ("--delimiter", ";", 'delimiter = ";" under [source]'),
         ("--query", "count", 'statistics = ["count"] under [[publish]]'),
         ("--person", "x", 'person = ["x"] at the top'),
-        ("--group-by", "city=cork", 'groups = {city = ["cork"]} at the top'),
+        ("--group-by", "city=cork", 'city = ["cork"] under [groups]'),
         ("--missing", "drop", 'missing = "drop" at the top'),
     ):
         assert main(["release", str(request), option, value]) == 2

@@ -106,8 +106,8 @@ def _missing_flag(unit: Unit, data: Data) -> IdFlag:
     """Return the flag of rows without an id, each of which may count as a separate person."""
     is_missing = reduce(or_, (as_id(name, data).is_null() for name in unit.columns))
     error = ArgumentError(
-        f"Some rows do not identify a person: {' or '.join(unit.columns)} is missing. Leave "
-        "them out, or count each as a separate person: {without_id}.",
+        f"Some rows do not identify a person: {' or '.join(unit.columns)} is missing. Remove "
+        "them from the data, or count each as a separate person: {without_id}.",
         without_id="own",
     )
     return _flag(LOST, is_missing, error if unit.without_id == "error" else None)

@@ -347,10 +347,23 @@ class RowSource:
                     f"{self.shown} has more than one column {name!r}. Rename all but one."
                 )
             if times == 0:
-                # The first line of a CSV file may be a row of somebody: nothing of it is shown.
-                names = () if self.has_header else self.names or ()
-                hint = escape_text(did_you_mean(name, names)) or self.described_columns
+                hint = escape_text(self._suggest_column(name, columns_read))
+                hint = hint or self.described_columns
                 raise ArgumentError(f"{self.shown} has no column {name!r}. {hint}", delimiter=";")
+
+    def _suggest_column(self, name: str, columns_read: list[str]) -> str:
+        """Return a sentence about the columns that are most similar to a name; empty without any.
+
+        The first line of a CSV file may be a row of somebody. Nothing of it is shown unless the
+        request names another of its entries to the letter, so that it is a header.
+        """
+        entries = self.names or []
+        if self.has_header and set(entries).isdisjoint(columns_read):
+            return ""
+        spaced = [entry for entry in entries if entry != name and entry.strip() == name.strip()]
+        if spaced:
+            return f"It has {spaced[0]!r}: remove the spaces there, or write them too."
+        return did_you_mean(name, entries)
 
     @property
     def described_columns(self) -> str:

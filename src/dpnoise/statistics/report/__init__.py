@@ -115,8 +115,8 @@ def _date(text: str) -> str:
 def request_toml(request: Data) -> str:
     r"""Return the data of a request as TOML, which `load_request` reads.
 
-    Settings without a value are left out, and a comma as the delimiter, because a source may name
-    another. A list is one line, shorter than with tomli-w.
+    Settings without a value are left out, and the delimiter, which is a setting of the source. A
+    list is one line, shorter than with tomli-w.
 
     >>> budget = {"epsilon": 1.0, "rho": None, "publish": [{"statistics": ("count",)}]}
     >>> print(request_toml({**budget, "groups": {}}))
@@ -126,10 +126,8 @@ def request_toml(request: Data) -> str:
     statistics = ["count"]
     """
     tables = ("labels", "derived", "groups")
-    others = {*tables, "hierarchy", "publish"}
+    others = {*tables, "hierarchy", "publish", "delimiter"}
     top = {name: part for name, part in request.items() if name not in others}
-    if top.get("delimiter") == ",":
-        del top["delimiter"]
     parts = [("", top), *((f"[{name}]\n", request.get(name)) for name in tables)]
     for finer, coarser in request.get("hierarchy", {}).items():
         for column, groups in coarser.items():
