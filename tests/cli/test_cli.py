@@ -255,7 +255,10 @@ def test_errors_are_reported_before_noise_is_drawn(
         ([table, *mean, "--plot", tmp_path / "no" / "p.png"], "There is no folder"),
         ([table, *BOUNDS, "--query", "histogram"], "needs its edges: --edges 0,10000,20000."),
         ([table, *mean, "--epsilon", "0"], "--epsilon must be greater than 0, got 0.0"),
-        ([table, *mean, "--lower", "200"], "--lower must be below --upper 100.0, got 200.0"),
+        (
+            [table, "--column", "x", "--query", "mean", "--lower", "200", "--upper", "100"],
+            "--lower must be below --upper 100.0, got 200.0",
+        ),
         ([table, *mean, "--grid", "0.3"], "--grid must be a power of two"),
         ([table, *BOUNDS, "--epsilon=1e-300"], "scale must "),  # No option has this name.
         ([tmp_path / "Expected epsilon=1", *mean, "--epsilon", "1"], "/Expected epsilon=1."),

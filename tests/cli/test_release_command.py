@@ -270,6 +270,47 @@ def test_nothing_of_the_first_line_of_csv_is_suggested(run: Run) -> None:
         assert "ennis" not in shown
 
 
+def test_columns_are_suggested_where_the_first_line_has_another_column_of_the_request(
+    run: Run,
+) -> None:
+    """That line is then a header, and no row of a person."""
+    Path("rows.csv").write_text("who, city,days\na,cork,1\n")
+    person = ["--person", "who", "--max-total-rows", "1", "--check"]
+    for column, words in (
+        ("Days", "has no column 'Days'. Did you mean days?"),
+        ("city", "has no column 'city'. It has ' city': remove the spaces there"),
+    ):
+        options = ["--where", f"column('{column}') > 1", *person[:-1]]
+        status, out, err = run("release", "rows.csv", *options)
+        assert (status, out) == (2, "")
+        assert words in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--epsilon", "1", "--epsilon", "2"], "--epsilon was given 2 times, and can be"),
+        (["--column", "age", "--column=income"], "--column was given 2 times"),
+        (["--upper", "9", "--lower", "0", "--upper", "9"], "--upper was given 2 times"),
+        (["--epsilon", "0,5"], "Write a decimal point and no thousands sign."),
+        (["--max-rows", "1,000"], "Write a decimal point and no thousands sign."),
+        (["--group-by", "city=St", "James,Mater"], "quote a list with spaces"),
+    ],
+)
+def test_slips_on_the_command_line_say_what_to_write(
+    arguments: list[str], words: str, run: Run
+) -> None:
+    status, out, err = run("release", "people.csv", *arguments)
+    assert (status, out) == (2, "")
+    assert words in err
+
+
+def test_an_option_of_a_ledger_is_given_once(run: Run) -> None:
+    create = ["budget", "create", "b.json", "--name", "x", "--epsilon", "1", "--epsilon", "2"]
+    assert "--epsilon was given 2 times" in run(*create)[2]
+    assert not Path("b.json").exists()
+
+
 def test_columns_of_frames_are_suggested() -> None:
     with pytest.raises(ValueError, match=r"no column 'Incom'\. Did you mean income\?"):
         publish(pl.DataFrame({"income": [1]}), Request(1.0, [Question(["count"], "Incom")]))
@@ -383,6 +424,15 @@ def test_a_preview_has_the_margins_for_a_number_of_rows(run: Run) -> None:
     assert margins(out)["mean"] == pytest.approx(120 * math.log(20) / 5000, rel=0.01)
     few = " ".join(run("release", *MEAN, "--check", "--rows", 5)[1].split())
     assert SAYS_NOTHING in few
+
+
+@pytest.mark.parametrize("rows", [[], ["--rows", "5000"]])
+def test_a_preview_says_that_a_median_has_no_margin_without_intervals(
+    rows: list[str], run: Run
+) -> None:
+    median = [*(word.replace("mean", "median") for word in MEAN), "--check", *rows]
+    assert "no margin without intervals" in run("release", *median)[1]
+    assert "no margin" not in run("release", *median, "--intervals")[1]
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,11 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import takewhile
 from types import FrameType
 from typing import Any, Final, NoReturn
 
@@ -142,7 +144,10 @@ def _name_flags(message: str) -> str:
 def _write_option(argument: str, value: object) -> str:
     """Return an argument of Python and its value as an option."""
     if isinstance(value, dict):  # The groups of columns.
-        return " ".join(f"--group-by {name}={','.join(keys)}" for name, keys in value.items())
+        return " ".join(
+            f"--group-by {name}" + ("" if isinstance(keys, str) else f"={','.join(keys)}")
+            for name, keys in value.items()
+        )
     text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
     return f"--{argument.replace('_', '-')} {shlex.quote(text)}"
 
@@ -193,6 +198,8 @@ class _Parser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(r"-(\d|\.\d|inf)")
 
     def error(self, message: str) -> NoReturn:
+        if re.search(r"invalid (int|float) value: .*\d,\d", message):
+            message += ". Write a decimal point and no thousands sign"
         end = "" if message.endswith("?") else "."
         self.exit(_ERROR, terminal.complaint(f"{message}{end} See {self.prog} --help."))
 
@@ -200,10 +207,14 @@ class _Parser(argparse.ArgumentParser):
         """Report unknown arguments here, so that the error names the help of the command."""
         if self._subparsers is not None and args:  # Else a missing command would be reported.
             self._check_options(args[:1])
+        self._check_repeated(args or ())
         parsed, unknown = super().parse_known_args(args, namespace)
         self._check_options(unknown)
         if unknown:
-            self.error(f"{unknown[0]!r} was not expected; files and names come before options")
+            self.error(
+                f"{unknown[0]!r} was not expected. Files and names come before options; quote a "
+                "list with spaces"
+            )
         return parsed, unknown
 
     def _check_options(self, arguments: list[str]) -> None:
@@ -213,6 +224,14 @@ class _Parser(argparse.ArgumentParser):
         if wrong is not None:
             hint = did_you_mean(wrong, self._option_string_actions)
             self.error(f"There is no option {wrong}" + (f". {hint}" if hint else ""))
+
+    def _check_repeated(self, arguments: Sequence[str]) -> None:
+        """Report the first option that takes one value and has two: the last would win."""
+        typed = [text.partition("=")[0] for text in takewhile("--".__ne__, arguments)]
+        for name, count in Counter(typed).items():
+            action = self._option_string_actions.get(name)
+            if count > 1 and isinstance(action, argparse._StoreAction):  # noqa: SLF001 - has no public name
+                self.error(f"{name} was given {count} times, and can be given once")
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         """Report a wrong choice, of a command too, with the most similar one."""

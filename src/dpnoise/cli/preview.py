@@ -136,7 +136,9 @@ def _margin_text(query: AnyQuery, rows: int, confidence: float) -> str:
     if query.name == "groups":
         return query.describe_margins(confidence, 1)
     share = f"{100 * margin / whole:.3g} % of the {'rows' if query.name in _COUNTS else 'range'}"
-    return f"within {format_margin(margin)}, {share}"
+    has_margin = not isinstance(query, QuantileSelection) or query.interval
+    prefix = "" if has_margin else "no margin without intervals; expected "
+    return f"{prefix}within {format_margin(margin)}, {share}"
 
 
 def _explain_rows(request: Request, rows: int, tolerance: Tolerance | None) -> str:

@@ -95,7 +95,7 @@ class QuantileSelection(LossMixin):
         """Describe the width of the intervals in words, in ranks."""
         del groups  # The interval of a group does not depend on the others.
         if not self.interval:
-            return "no margin"
+            return "no margin without intervals"
         ranks = math.ceil(self._expected_ranks(confidence))
         return f"an interval with ends about {ranks:,} ranks from the quantile"
 
