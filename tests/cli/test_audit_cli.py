@@ -71,8 +71,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """Run the command, with a claim of epsilon 1 unless all targets are audited."""
-    claim = [] if "--all" in arguments else ["--epsilon", "1"]
+    """Run the command, with a claim of epsilon 1 unless all targets are audited or it has one."""
+    claim = [] if {"--all", "--epsilon"}.intersection(arguments) else ["--epsilon", "1"]
     status = cli.main(["audit", *claim, *(str(argument) for argument in arguments)])
     printed = capsys.readouterr()
     return status, printed.out, printed.err

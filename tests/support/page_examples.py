@@ -99,12 +99,9 @@ def check_commands(page: Path, folder: Path) -> None:
 
     Numbers may differ. A line of three dots stands for the rest of an output. A block of Python
     without a prompt, of TOML or JSON, is the file that the line before it names. The commands run
-    in a folder that has `examples` in it and next to it.
+    in a folder that has `examples` in it.
     """
     text, root = page.read_text(), Path(__file__).parents[2]
-    (folder / "examples").symlink_to(root / "examples")
-    folder /= "work"
-    folder.mkdir()
     (folder / "examples").symlink_to(root / "examples")
     for name, source in re.findall(NAMED_FILE, text, re.MULTILINE | re.DOTALL):
         (folder / name).write_text(source)

@@ -150,7 +150,7 @@ def _check_names(table: dict[str, Any], names: Collection[str], heading: str) ->
 
 
 def _check_place(table: dict[str, Any], names: Collection[str | None], heading: str) -> None:
-    """Raise if a table has a setting of the request that is not one of its own names."""
+    """Raise if a table has a setting of the request that is none of its names."""
     for name in table:
         if name not in names and name in {*_REQUEST_NAMES, "source", "ledger"}:
             raise ArgumentError(
