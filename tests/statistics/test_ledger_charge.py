@@ -107,7 +107,7 @@ def test_without_a_ledger_a_record_names_none(tmp_path: Path) -> None:
 def test_ten_requests_of_a_tenth_use_up_one(path: Path) -> None:
     for _ in range(10):
         publish(PEOPLE, Request(0.1, [COUNT]), ledger=open_ledger(path))
-    with pytest.raises(BudgetError, match=r"What is left buys|Nothing can be bought"):
+    with pytest.raises(BudgetError, match=r"Nothing (useful )?can be bought"):
         publish(PEOPLE, Request(0.1, [COUNT]), ledger=path)
 
 

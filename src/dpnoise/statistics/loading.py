@@ -55,10 +55,10 @@ def load_request(
 ) -> LoadedRequest:  # Most of its lines are documentation.
     r"""Read a request from a TOML file.
 
-    The file has the fields of `Request` and a table `[[publish]]` for each question. Three more
-    settings are optional. `source` names the data: a file in the same folder, or a table `[source]`
-    with `path` or `paths` and the other fields of `engines.Files`. `ledger` names the ledger that
-    pays. The groups of a column may be in a file: `{file = "cities.txt"}`.
+    The file has the fields of `Request`, except `delimiter`, and a table `[[publish]]` for each
+    question. Two more settings are optional. `source` names the data: a file in the same folder, or
+    a table `[source]` with `path` or `paths` and the other fields of `engines.Files`. `ledger`
+    names the ledger that pays. The groups of a column may be in a file: `{file = "cities.txt"}`.
 
     Parameters
     ----------
