@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from itertools import groupby
+from itertools import chain, groupby
 from types import MappingProxyType
 from typing import Final
 
@@ -115,8 +115,8 @@ def _date(text: str) -> str:
 def request_toml(request: Data) -> str:
     r"""Return the data of a request as TOML, which `load_request` reads.
 
-    Settings without a value are left out, and the delimiter, which is a setting of the source. A
-    list is one line, shorter than with tomli-w.
+    Settings without a value are left out, and groups that no question uses, and the delimiter,
+    which is a setting of the source. A list is one line, shorter than with tomli-w.
 
     >>> budget = {"epsilon": 1.0, "rho": None, "publish": [{"statistics": ("count",)}]}
     >>> print(request_toml({**budget, "groups": {}}))
@@ -125,11 +125,16 @@ def request_toml(request: Data) -> str:
     [[publish]]
     statistics = ["count"]
     """
+    hierarchy = request.get("hierarchy", {})
+    used = {*chain(*(question.get("by") or () for question in request["publish"])), *hierarchy}
+    used |= {*chain(*hierarchy.values())}
+    groups = {name: part for name, part in request.get("groups", {}).items() if name in used}
+    request = {**request, "groups": groups}
     tables = ("labels", "derived", "groups")
     others = {*tables, "hierarchy", "publish", "delimiter"}
     top = {name: part for name, part in request.items() if name not in others}
     parts = [("", top), *((f"[{name}]\n", request.get(name)) for name in tables)]
-    for finer, coarser in request.get("hierarchy", {}).items():
+    for finer, coarser in hierarchy.items():
         for column, groups in coarser.items():
             parts.append((f"[hierarchy.{_toml_name(finer)}.{_toml_name(column)}]\n", groups))
     parts += [("[[publish]]\n", question) for question in request["publish"]]
