@@ -297,7 +297,7 @@ def test_the_request_on_the_page_asks_for_the_same(tmp_path: Path) -> None:
 def test_a_written_request_leaves_out_groups_that_nothing_uses(tmp_path: Path) -> None:
     """`load_request` refuses them: in a file they are of a column that is misspelled."""
     groups = {"city": ("cork",), "ward": ("a", "b")}
-    request = Request(1, [Question(["count"], by="city")], groups=groups)
+    request = Request(1, [Question(["count"], by=["city"])], groups=groups)
     path = tmp_path / "request.toml"
     path.write_text(request_toml(request.to_dict()), encoding="utf-8")
     assert load_request(path).request.groups == {"city": ("cork",)}
