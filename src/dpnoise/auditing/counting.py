@@ -111,6 +111,7 @@ class CountSizes:
     unit: int = 1  # Calls have multiples of this size, except for the last.
 
 
+# A third of its lines are the signature and the documentation; the rest is one loop over calls.
 def count_events(
     candidates: Sequence[Candidate],
     draw: Callable[[Data, int], Releases],

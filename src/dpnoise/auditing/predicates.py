@@ -150,8 +150,10 @@ def within(x: float, ranges: Sequence[tuple[float, float]]) -> bool:
 def step_value(x: float, edges: Sequence[float], values: Sequence[float]) -> float:
     """Return the value of a step function: values[i] from edge i - 1 to edge i; the last for NaN.
 
-    >>> [step_value(x, [0.0, 1.0], [5, 6, 7, 8]) for x in (-1.0, 0.0, 1.0, math.nan)]
-    [5, 6, 7, 8]
+    >>> step_value(-1.0, [0.0, 1.0], [5, 6, 7, 8]), step_value(0.5, [0.0, 1.0], [5, 6, 7, 8])
+    (5, 6)
+    >>> step_value(1.0, [0.0, 1.0], [5, 6, 7, 8]), step_value(math.nan, [0.0, 1.0], [5, 6, 7, 8])
+    (7, 8)
     """
     return values[-1] if math.isnan(x) else values[bisect_right(edges, x)]
 

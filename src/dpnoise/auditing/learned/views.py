@@ -181,6 +181,7 @@ def _bit_views(x: Floats, j: int, name: str) -> list[View]:
     return views
 
 
+# A third of its lines are the list of views, with their words and sources.
 def _summary_views(sample: Floats, numbers: list[int]) -> list[View]:
     """Return views that summarise all numbers of an output."""
     zeros, ones = np.zeros(len(numbers)), np.ones(len(numbers))
