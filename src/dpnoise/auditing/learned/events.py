@@ -37,6 +37,8 @@ _THRESHOLD_SHARES: Final = steps.tail_shares(TUNING.threshold_log_odds, TUNING.t
 _FREE_SHARES: Final = np.arange(1, TUNING.free_cells) / TUNING.free_cells
 
 
+# A third of its lines are the signature and the documentation; the others are the steps of learning
+# in their order, which share the splits of the rows.
 def propose_events(
     rows0: Floats,
     rows1: Floats,
@@ -51,9 +53,8 @@ def propose_events(
     """Learn events from rows of two data sets, and return them, the best first.
 
     `names` are the names of the columns; `text` returns the text that a code stands for; other
-    columns are also viewed together with the `public` ones. For the
-    comparison of pairs, `quick` skips sums that take long to learn. `tree_seed` seeds boosted
-    trees; None learns no trees.
+    columns are also viewed together with the `public` ones. For the comparison of pairs, `quick`
+    skips sums that take long to learn. `tree_seed` seeds boosted trees; None learns no trees.
     """
     n = min(len(rows0), len(rows1))
     cuts = [0, n // 2, n // 2, n] if quick else [0, n // 2, 3 * n // 4, n]
