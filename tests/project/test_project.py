@@ -38,7 +38,6 @@ PAGES = [
 LONGEST_FUNCTION = 40
 
 
-# Changes to it are under way.
 def test_a_long_function_says_why_it_has_so_many_lines() -> None:
     """The reason is a comment on the signature, or on the line above the function."""
     unexplained = set()

@@ -37,8 +37,7 @@ _THRESHOLD_SHARES: Final = steps.tail_shares(TUNING.threshold_log_odds, TUNING.t
 _FREE_SHARES: Final = np.arange(1, TUNING.free_cells) / TUNING.free_cells
 
 
-# A third of its lines are the signature and the documentation; the others are the steps of learning
-# in their order, which share the splits of the rows.
+# A third of its lines are documentation, the others the steps of learning, which share the rows.
 def propose_events(
     rows0: Floats,
     rows1: Floats,
