@@ -198,7 +198,7 @@ def time_calls(ask: Callable[[int], object], most: int = _TIMED_RELEASES) -> Pac
         ask(n)
         seconds, queued = time.perf_counter() - start, seconds_queued() - queued
         pace.note(n, seconds, queued)
-        return seconds - queued
+        return max(0.0, seconds - queued)
 
     ask(1)
     shortest = min(time_call(1) for _ in range(TIMED_CALLS))
