@@ -20,6 +20,7 @@ from dpnoise.auditing.learned.expected_bounds import (
     _is_normal,
     _pick_at_several_rates,
     _shrink_to_curve,
+    propose_events_of_score,
 )
 from dpnoise.auditing.learned.steps import (
     Steps,
@@ -38,7 +39,9 @@ from dpnoise.auditing.learned.views import (
     DIFFERENCES,
     DISCRIMINANT,
     SIDES,
+    WHOLE,
     Block,
+    View,
     _mark_special,
     group_equal_rows,
     views_of,
@@ -47,6 +50,19 @@ from dpnoise.auditing.tuning import TUNING
 
 CERTAIN = 1 - FALSE_ALARM
 rng = np.random.default_rng()
+
+
+def test_an_event_of_no_pattern_is_not_proposed() -> None:
+    """Patterns without a separate cell are in no list, however many of them were seen."""
+    edges = np.array([3.0, np.nextafter(3.0, 4.0), 5.0, np.nextafter(5.0, 6.0), np.inf])
+    step = Steps(edges, np.array([2.0, 0.5, 2.0, -1.0, 2.0, 2.0]))
+    view = View("the pattern", WHOLE, lambda block: block.rows[:, 0], coded=True)
+    seen = np.array([2.0, 0.5, -1.0]), np.array([8e4, 1e4, 1e4]), np.array([1e4, 1e4, 8e4])
+    estimator = BoundEstimator(Claim("epsilon", 1.0), 100_000, 0.001)
+    proposals = propose_events_of_score(Score((view,), (step,), (1.0,)), seen, estimator)
+    events = [proposal.event.words for proposal in proposals]
+    assert len(events) == 1
+    assert events[0].endswith("of 1")
 
 
 def counted_numbers(n: int) -> tuple[Any, Any, Any, Any, Any]:

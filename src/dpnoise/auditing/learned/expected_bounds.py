@@ -116,6 +116,14 @@ class Proposal:
         score = self.exact_score
         return Event(self._words(), lambda rows: self.holds(score(rows)))
 
+    @property
+    def lists_nothing(self) -> bool:
+        """Whether only patterns without a separate cell were on one side of the threshold."""
+        score = self.exact_score
+        inside = self.holds(score.steps[0].ratios)
+        is_list = len(score.views) == 1 and score.views[0].coded
+        return is_list and bool(inside.all() or not inside.any())
+
     def _words(self) -> str:
         """Describe in words when the score is beyond its threshold."""
         score = self.exact_score
@@ -151,7 +159,7 @@ def propose_events_of_score(
     chance.
     """
     values, count0, count1 = seen
-    is_normal = _is_normal(values, count0, count1)
+    is_normal = not score.views[0].coded and _is_normal(values, count0, count1)
     cuts, is_complete = _choose_cuts(values, [count0, count1] if is_normal else [count0 + count1])
     n = int(count0.sum())
     above, below = step_functions.count_above_and_below(cuts, values, count0, count1)
@@ -170,7 +178,7 @@ def propose_events_of_score(
             counted, smooth = ((float(x[0][i]), float(x[1][i])) for x in (hits, shares))
             of_counts = discounted, counted, smooth, misfit, cost, rare, is_normal
             events.append(Proposal(score, cuts[i], swapped, *of_counts))
-    return events
+    return [event for event in events if not event.lists_nothing] or events
 
 
 def _best_cuts(
