@@ -398,7 +398,7 @@ ROWS: Final = [
     Row("ReportNoisyMax4", partial(_value, two_sided=False), _FIVE, 0.1, 0.344, 60, 30 * _MILLION),
     Row("SVT1", _svt(1), _TEN, 0.1, 0.077, 118, 100 * _MILLION),
     Row("SVT2", _svt(2), _TEN, 0.1, 0.079, 148, 140 * _MILLION),
-    Row("SVT3", _svt(3), _TEN, 0.1, 0.165, 150, 46 * _MILLION),
+    Row("SVT3", _svt(3), _TEN, 0.1, 0.165, 150, 40 * _MILLION),
     Row("SVT4", _svt(4), _TEN, 0.1, 0.167, 123, 168 * _MILLION),
     Row("SVT5", _svt(5), _TEN, 0.1, 1.757, 56, 10 * _MILLION),
     Row("SVT6", _svt(6), _TEN, 0.1, 0.269, 91, 36 * _MILLION),
