@@ -831,6 +831,15 @@ def test_a_row_is_a_function_of_its_output_alone() -> None:
     assert np.array_equal(together[0], together[3])
 
 
+def test_a_call_may_give_only_numbers_where_other_outputs_are_tuples() -> None:
+    """A call for few outputs has no tuple by chance: that is not another shape."""
+    outputs = [(1, 2), 3, 4]
+    encoder = Encoder("mine", [outputs])
+    numbers = encoder.rows([3, 4], 2)
+    assert np.array_equal(numbers, encoder.rows(outputs, 3)[1:], equal_nan=True)
+    assert np.array_equal(numbers, [[1, 3, np.nan], [1, 4, np.nan]], equal_nan=True)
+
+
 @pytest.mark.parametrize(
     "outputs",
     [

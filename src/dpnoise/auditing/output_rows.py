@@ -183,7 +183,8 @@ class Encoder:
     def _from_array(self, array: NDArray[np.generic]) -> Floats:
         parts = array.reshape(len(array), -1)
         width = parts.shape[1]
-        if width not in self._widths:
+        # Outputs of one number each may be a list in which no output happens to have more parts.
+        if array.ndim > 1 and width not in self._widths:
             widths = f"{width} parts, not {' or '.join(map(str, sorted(self._widths)))}"
             raise TargetError(f"{self._name} changed its outputs' shape: {widths}.")
         small = array.dtype in _SMALL_TYPES and width == self._parts
