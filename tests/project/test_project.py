@@ -412,6 +412,17 @@ def test_the_extras_in_the_pages_match_the_code(page: Path) -> None:
         assert (library, extra) in imported_extras(), f"the code does not ask for {extra}"
 
 
+def test_every_planted_error_and_name_in_the_table_of_mutants_is_in_the_source() -> None:
+    process = subprocess.run(
+        [sys.executable, "tools/mutants.py", "--list"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    shown = process.stdout + process.stderr
+    missing = [line for line in shown.splitlines() if "in the source" in line]
+    assert (process.returncode, missing) == (0, []), shown[-2_000:]
+    assert " mutants, " in shown
+
+
 def test_no_test_has_a_limit_in_time() -> None:
     assert settings().deadline is None
 
