@@ -2,8 +2,9 @@
 
 import argparse
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from dpnoise.auditing import targets
@@ -41,15 +42,23 @@ def _attack(arguments: argparse.Namespace) -> None:
     print("\n".join(lines))  # noqa: T201 - this is the command line
 
 
-def _target(name: str, claims: dict[str, float]) -> targets.Target:
+def _target(
+    arguments: argparse.Namespace, claims: dict[str, float], default: Callable[..., targets.Target]
+) -> targets.Target:
     """Return a target by name, or a function, which is assumed to add Laplace noise."""
+    name, one_by_one = arguments.target, arguments.one_by_one
     if name in targets.MECHANISMS:
         raise ArgumentError(
             f"Attacks take noise that is added to a number. Run dpnoise audit {name} --epsilon 1."
         )
-    if name in targets.names():
-        return targets.make_target(name, **claims)
-    return targets.resolve(name, claims["epsilon"], 0.0, claims["sensitivity"])
+    if name is None:
+        target = default(**claims)
+    elif name in targets.names():
+        target = targets.make_target(name, **claims)
+    else:
+        epsilon, sensitivity = claims["epsilon"], claims["sensitivity"]
+        target = targets.resolve(name, epsilon, 0.0, sensitivity, one_by_one=one_by_one)
+    return targets.one_by_one(target) if one_by_one else target
 
 
 def _list(
@@ -68,7 +77,7 @@ def _list(
 def _check_side_channel(
     check: "SideChannelCheck", arguments: argparse.Namespace, claims: dict[str, float]
 ) -> list[str]:
-    target = _target(check.default_target if arguments.target is None else arguments.target, claims)
+    target = _target(arguments, claims, partial(targets.make_target, check.default_target))
     observation = check.check(target)
     if arguments.json:
         return [strict_json.dumps(asdict(observation))]
@@ -86,9 +95,7 @@ def _run(attack: "Attack", arguments: argparse.Namespace, claims: dict[str, floa
     if arguments.size is not None:
         errors.check_integer("size", arguments.size, least=1)
     errors.check_probability("confidence", arguments.confidence)
-    target = (
-        attack.target(**claims) if arguments.target is None else _target(arguments.target, claims)
-    )
+    target = _target(arguments, claims, attack.target)
     options = {"n": arguments.size, "confidence": arguments.confidence}
     with progress_bar(attack.name) as progress:
         outcome = attack(target, arguments.value0, arguments.value1, **options, progress=progress)
@@ -139,6 +146,7 @@ ATTACK: Final = Command(
         Option("name", {"nargs": "?", "metavar": "NAME"}, "one of --list"),
         Option("--list", bool, "list what each attack needs and breaks"),
         Option("--target", None, _TARGET_HELP),
+        Option("--one-by-one", bool, "ask for one release a call"),
         Option("--epsilon", 1.0, "the epsilon that the target is used with (1)"),
         Option("--delta", 1e-6, "the delta of Gaussian noise (1e-6)"),
         Option("--sensitivity", 1.0, "the sensitivity of the value (1)"),

@@ -27,6 +27,7 @@ Releases = NDArray[np.floating]
 
 NOISE_SIGNATURE: Final = "(value, n) -> array"
 MECHANISM_SIGNATURE: Final = "(data, n) -> n outputs"
+_NUMBERS_ONLY: Final = "For outputs that are not one number each, give neighbours."
 
 
 class TargetError(DpnoiseError, RuntimeError):
@@ -66,8 +67,7 @@ class Target:
             shape = f"an array of shape {releases.shape}"
             kind = shape if releases.ndim else type(returned).__name__
             raise TargetError(
-                f"{call} must return an array of n = {n} releases, got {kind}. "
-                "For outputs that are not one number each, give neighbours."
+                f"{call} must return an array of n = {n} releases, got {kind}. {_NUMBERS_ONLY}"
             )
         if releases.dtype.kind in "iu":
             releases = releases.astype(np.float64)
@@ -332,9 +332,18 @@ def _from_command(
     """Run a command that reads n values and writes n releases, one on each line."""
     call = f"{shlex.join(command)}, given {value!r} {n} times,"
     text = run_command(command, time_limit, f"{value!r}\n" * n, call)
-    releases = [float(line) for line in text.splitlines()]
-    if len(releases) != n:
-        raise TargetError(f"{call} wrote {len(releases)} lines, not {n}.")
+    lines = text.splitlines()
+    if len(lines) != n:
+        raise TargetError(f"{call} wrote {len(lines)} lines, not {n}.")
+    releases: list[float] = []
+    for line in lines:
+        try:
+            releases.append(float(line))
+        except ValueError:
+            shown = errors.short_repr(line)
+            raise TargetError(
+                f"{call} wrote a line that is not a number: {shown}. {_NUMBERS_ONLY}"
+            ) from None
     return releases
 
 
