@@ -216,11 +216,11 @@ def test_a_wrong_attack_is_answered_with_what_to_do(
 def test_an_attack_asks_a_target_for_one_release_a_call_as_its_error_advises(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    command = ["attack", "bits", "--target", "math:floor", "--size", "50"]
+    command = ["attack", "bits", "--target", "math:sqrt", "--size", "50"]
     assert cli.main(command) == 2
     assert "Give --one-by-one, or a function that calls it n times" in capsys.readouterr().err
     assert cli.main([*command, "--one-by-one"]) == 0
-    assert "bits against math:floor" in capsys.readouterr().out
+    assert "bits against math:sqrt" in capsys.readouterr().out
     assert cli.main(["attack", "precision", "--size", "50", "--one-by-one"]) == 0
 
 

@@ -295,6 +295,10 @@ def test_columns_are_suggested_where_the_first_line_has_another_column_of_the_re
         (["--epsilon", "0,5"], "Write a decimal point and no thousands sign."),
         (["--max-rows", "1,000"], "Write a decimal point and no thousands sign."),
         (["--group-by", "city=St", "James,Mater"], "quote a list with spaces"),
+        (
+            ["--column", "age", "--edges", "0,18,65"],
+            '--edges must belong to a histogram, got (0.0, 18.0, 65.0): ask for "histogram"',
+        ),
     ],
 )
 def test_slips_on_the_command_line_say_what_to_write(

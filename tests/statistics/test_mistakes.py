@@ -64,6 +64,11 @@ QUESTIONS: dict[str, Mistake] = {
     "a number of bins": (lambda: ask(["histogram"], edges=10), "edges must be a list of two"),
     "falling edges": (lambda: ask(["histogram"], edges=[9, 0]), "edges must be a list of two"),
     "edges of text": (lambda: ask(["histogram"], edges=[0, "9"]), "edges must be a list of two"),
+    "edges for a mean": (
+        lambda: ask(["mean"], edges=(0, 9)),
+        'edges must belong to a histogram, got (0, 9): ask for "histogram" as well, or leave them',
+    ),
+    "edges for groups": (lambda: st.Question(["groups"], edges=[0], by=["city"]), "got (0,): ask"),
     "one group column": (lambda: ask(["count"], by="city"), "such as [\"city\"], got 'city'"),
     "a number to group by": (lambda: ask(["count"], by=5), "by must be a list of names"),
     "a weight of text": (lambda: ask(["count"], weight="2"), "weight must be a number, got '2'"),

@@ -418,7 +418,7 @@ def _questions(arguments: argparse.Namespace, columns: Sequence[str]) -> list[Qu
     statistics = question.additive_statistics
     if not columns or not statistics:
         raise ArgumentError("--totals needs --group-by, and a count or a sum to add up.")
-    totals = replace(question, statistics=statistics)
+    totals = replace(question, statistics=statistics, edges=None)
     return [*(replace(totals, by=columns[:number]) for number in range(len(columns))), question]
 
 

@@ -63,6 +63,7 @@ _BOUNDED: Final = {kind.name: kind for kind in (Sum, Mean, Variance, Deviation)}
 SELECTED: Final = ("median", "quantile", "quantiles")  # Selected from candidates, without noise.
 PERSONS: Final = PersonCount.name
 DISTINCT: Final = DistinctCount.name
+HISTOGRAM: Final = Histogram.name
 # Their error does not depend on the data.
 _KNOWN_ERROR: Final = ("count", PERSONS, DISTINCT, "sum", "histogram")
 MOST_ROWS: Final = 2**31 - 1  # The most rows of one person.
@@ -220,12 +221,11 @@ class Question:
             object.__setattr__(self, name, _check_names(name, getattr(self, name), example))
         if not isinstance(self.column, str | None):
             reject_type("column", self.column, "be the name of a column")
-        if is_list(self.edges):
-            object.__setattr__(self, "edges", tuple(self.edges))
         if not self.statistics:
             raise ArgumentError(f"publish must name at least one query, of {', '.join(QUERIES)}.")
         if len(set(self.by)) < len(self.by):
             raise ArgumentError(f"by must name each column once, got {short_repr(self.by)}.")
+        self._check_edges()
         check_positive("weight", self.weight)
         self._check_error()
         if self.where is not None:
@@ -296,6 +296,13 @@ class Question:
         options: dict[str, Any] = {name: getattr(self, name) for name in kept}
         persons = Question((PERSONS,), max_rows=1, **options)
         return [*([replace(self, statistics=others)] if others else []), persons]
+
+    def _check_edges(self) -> None:
+        if is_list(self.edges):
+            object.__setattr__(self, "edges", tuple(self.edges))
+        if self.edges is not None and HISTOGRAM not in self.statistic_names:
+            rule = 'belong to a histogram: ask for "histogram" as well, or leave them out'
+            reject("edges", self.edges, rule)
 
     def _check_per_person(self, kind: str) -> None:
         check_choice("per_person", kind, OWN)
@@ -375,7 +382,7 @@ class Question:
             raise ArgumentError(f"A {name} needs a column: say which.")
         if name == DISTINCT:
             return DistinctCount(self.column, loss, clamp=clamp, contribution=contribution)
-        if name == "histogram":
+        if name == HISTOGRAM:
             if self.edges is None:
                 raise ArgumentError(
                     "A histogram needs its edges: {edges}.", edges=[0, 10000, 20000]
