@@ -14,6 +14,7 @@ from support.forks import fork_in_c, needs_fork, output_of_child, output_of_chil
 
 from dpnoise.core import forks
 from dpnoise.core.entropy import Key, Words
+from dpnoise.core.errors import ArgumentError
 from dpnoise.integrations import stdlib
 from dpnoise.integrations.stdlib import SecureRandom
 from dpnoise.testing import _FixedSource
@@ -49,6 +50,17 @@ def test_it_has_every_method_of_random() -> None:
     assert public <= set(calls)
     for name in public:
         getattr(rng, name)(*calls[name])
+
+
+def test_a_seed_is_an_error_where_a_generator_is_made() -> None:
+    """Python's SystemRandom ignores it in silence; its method `seed` is called by libraries."""
+    with pytest.raises(ArgumentError, match=r"no seed.*Call SecureRandom\(\)\."):
+        SecureRandom(3)  # type: ignore[arg-type] # That is what is tested.
+    rng = SecureRandom(None)
+    rng.seed(3)
+    first = rng.random()
+    rng.seed(3)
+    assert rng.random() != first
 
 
 def test_numbers_are_the_first_bits_of_the_key_stream(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from dpnoise.core.entropy import SYSTEM, WORD, Words
+from dpnoise.core.errors import ArgumentError
 from dpnoise.core.forks import ProcessMark, process_mark
 
 __all__ = ["SecureRandom"]
@@ -24,9 +25,10 @@ _UNUSED_BITS: Final = np.uint64(_WORD_BITS - _FLOAT_BITS)
 class SecureRandom(SystemRandom):
     """A `random.SystemRandom` whose `random` is about four times faster.
 
-    Has every method of `random.Random`. As with `SystemRandom`, `seed` does nothing, and reading,
-    setting, copying or pickling the state raises NotImplementedError. `gauss` keeps no second
-    value. Threads may share an instance, and a child of a fork draws other numbers.
+    Has every method of `random.Random`. `SecureRandom(3)` raises an error, because a seed would
+    have no effect. As with `SystemRandom`, the method `seed` does nothing, and reading, setting,
+    copying or pickling the state raises NotImplementedError. `gauss` keeps no second value. Threads
+    may share an instance, and a child of a fork draws other numbers.
 
     The samplers are Python's own, in floats: a value plus such noise keeps no privacy guarantee.
     Release values with a mechanism, such as `dpnoise.LaplaceMechanism`.
@@ -43,6 +45,14 @@ class SecureRandom(SystemRandom):
     # both, so that no thread in a child takes its parent's numbers for its own.
     _floats: tuple[list[float], ProcessMark] = ([], process_mark())
     _words: tuple[list[int], ProcessMark] = ([], process_mark())
+
+    def __init__(self, seed: None = None) -> None:
+        if seed is not None:
+            raise ArgumentError(
+                "SecureRandom takes no seed, because a seed makes the numbers predictable. "
+                "Call SecureRandom()."
+            )
+        super().__init__()
 
     def random(self) -> float:
         """Return a multiple of 2^-53 from 0 to below 1."""
