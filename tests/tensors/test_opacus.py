@@ -190,6 +190,19 @@ def test_the_accountant_equals_that_of_opacus() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:GDP accounting is experimental")
+@pytest.mark.parametrize("accountant", ["prv", "rdp", "gdp"])
+def test_before_the_first_step_epsilon_is_0(accountant: str) -> None:
+    """Opacus's own engine raises an error about NaN or an index."""
+    engine = SecurePrivacyEngine(accountant=accountant)
+    assert engine.get_epsilon(1e-5) == 0
+    model, loader = model_and_data("cpu")
+    model, optimizer, criterion, loader = make_private(model, loader, engine)
+    assert engine.get_epsilon(delta=1e-5) == 0
+    step(model, optimizer, criterion, *next(iter(loader)))
+    assert engine.get_epsilon(1e-5) > 0
+
+
+@pytest.mark.filterwarnings("ignore:GDP accounting is experimental")
 @pytest.mark.filterwarnings("ignore:PrivacyEngine detected new dataset object")
 @pytest.mark.parametrize("accountant", ["prv", "rdp", "gdp"])
 def test_no_epsilon_is_stated_for_batches_that_are_not_poisson_samples(

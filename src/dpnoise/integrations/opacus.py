@@ -474,6 +474,12 @@ class SecurePrivacyEngine(EngineSteps):
         prepared: tuple[Any, ...] = super().make_private_with_epsilon(**options)
         return prepared
 
+    def get_epsilon(self, delta: float, *arguments: Any, **options: Any) -> float:
+        """Return the epsilon that was spent so far: 0 before the first step."""
+        if not isinstance(self.accountant, _UnsampledAccountant) and not len(self.accountant):
+            return 0.0
+        return float(super().get_epsilon(delta, *arguments, **options))
+
 
 class SecurePrivacyEngineAdaptiveClipping(SecurePrivacyEngine):
     """Opacus's PrivacyEngineAdaptiveClipping, made secure: ghost clipping with an adaptive bound.
