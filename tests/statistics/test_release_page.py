@@ -355,6 +355,14 @@ def test_an_earlier_page_is_not_replaced(
     assert page.read_text().startswith("<!DOCTYPE html>")
 
 
+def test_python_replaces_a_page_whose_table_is_still_there(tmp_path: Path) -> None:
+    table = rehearsal(Request(1.0, [Question(["count"])]))
+    for title in ("First", "Second"):
+        table.to_html(tmp_path / "page.html", title=title)
+    assert "<h1>Second</h1>" in (tmp_path / "page.html").read_text()
+    assert "replaced" in (Table.to_html.__doc__ or "")
+
+
 def test_a_page_and_a_record_are_two_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -337,7 +337,7 @@ class Report:
         return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
 
     def to_html(self, path: FilePath) -> None:
-        """Write the report as one self-contained HTML page."""
+        """Write the report as one self-contained HTML page. An existing file is replaced."""
         Path(path).write_text(page.render_audit_page(self.to_dict()), encoding="utf-8")
 
 

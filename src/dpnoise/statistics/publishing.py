@@ -238,7 +238,8 @@ class Table:
         Parameters
         ----------
         path
-            The file to write.
+            The file to write. An existing file is replaced, as by other Python methods that write a
+            file: this table still has its numbers. `dpnoise release` refuses to replace a file.
         title
             The title of the page; by default it names the statistics.
 
