@@ -6,13 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
 import dpnoise
 from dpnoise import cli
-from dpnoise.auditing.attacks.base import EventCount
 from dpnoise.auditing.report import Report
-from dpnoise.auditing.running_time import _certified_epsilon
 from dpnoise.core.errors import ArgumentError
 
 rng = np.random.default_rng()
@@ -108,16 +105,6 @@ def test_time_is_an_option_of_mechanisms() -> None:
         dpnoise.audit(lambda x, n: [x] * n, 1.0, neighbours=[(0, 1)], time="yes")
     with pytest.raises(ArgumentError, match="time is for mechanisms of any kind"):
         dpnoise.audit("numpy.laplace", 1.0, time="output")
-
-
-def test_the_bound_is_an_exact_limit_of_a_share_of_calls() -> None:
-    at0, at1 = EventCount(60, 100), EventCount(20, 90)
-    epsilon = _certified_epsilon(at0, at1, 0.0, 0.05)
-    assert stats.binom.cdf(20, 80, 1 / (1 + np.exp(epsilon))) == pytest.approx(0.05)
-    lost = int(stats.binom.isf(0.025, 100, 0.1))
-    with_delta = _certified_epsilon(at0, at1, 0.1, 0.05)
-    assert with_delta == _certified_epsilon(EventCount(60 - lost, 100), at1, 0.0, 0.025) < epsilon
-    assert _certified_epsilon(EventCount(9, 100), EventCount(0, 90), 0.1, 0.05) == 0
 
 
 def test_the_command_shows_the_time_next_to_the_verdict(

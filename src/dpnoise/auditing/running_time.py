@@ -7,16 +7,14 @@ calls and counted in others. Given what the machine does and which calls have th
 are independent. The bound uses only these.
 """
 
-import math
 import os
 import time
 from typing import Final
 
 import numpy as np
-from scipy import stats
 
 from dpnoise.auditing.attacks.base import Event, EventCount
-from dpnoise.auditing.attacks.certified_bounds import EPSILON, BoundEstimator, Claim, upper_limit
+from dpnoise.auditing.attacks.certified_bounds import EPSILON, BoundEstimator, Claim, ratio_epsilon
 from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.outputs import OutputSource
 from dpnoise.auditing.processes import Observation
@@ -72,7 +70,14 @@ def _count_event(
     times, at_second = _time_calls(source, pair, n)
     happened = event.holds(times)
     counts = [EventCount.of(happened[at_second == side]) for side in (False, True)]
-    epsilon = _certified_epsilon(counts[0], counts[1], options.claim.delta, 1 - options.confidence)
+    # Only the ratio: a call's time may depend on earlier calls, the coin of the call does not.
+    epsilon = ratio_epsilon(
+        counts[0].hits,
+        counts[1].hits,
+        n,
+        error=1 - options.confidence,
+        delta=options.claim.delta,
+    )
     seen = " and at ".join(
         f"{shown} in {format_percent(count.hits, count.trials)} of {count.trials:,} calls"
         for shown, count in zip(describe_pair(pair), counts, strict=True)
@@ -85,22 +90,6 @@ def _count_event(
         measured |= {f"hits{i}": count.hits, f"trials{i}": count.trials}
     words += f" (confidence {options.confidence:g}): {event.words} at {seen}. {_WARNING}"
     return Observation(NAME, epsilon > 0, words, measured)
-
-
-def _certified_epsilon(at0: EventCount, at1: EventCount, delta: float, error: float) -> float:
-    """Return a lower bound on epsilon, except with this probability of an error.
-
-    Of a call with the event, the coin chose the second data set with probability at least
-    1 / (1 + e^epsilon), apart from a part delta of the calls at the first one.
-    """
-    hits0 = at0.hits
-    if delta:
-        error /= 2
-        hits0 = max(0, hits0 - int(stats.binom.isf(error, at0.trials, delta)))
-    if hits0 + at1.hits == 0:
-        return 0.0
-    share = upper_limit(at1.hits, hits0 + at1.hits, error)
-    return max(0.0, math.log1p(-share) - math.log(share)) if share < 1 else 0.0
 
 
 def _time_calls(source: OutputSource, pair: Pair, n: int) -> tuple[Floats, Flags]:

@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 from flint import arb, ctx, fmpz
 from scipy import special, stats
-from support.alarms import LONG, check_probability
+from support.alarms import LONG, check_probability, check_rate
 
 from dpnoise.auditing.attacks.certified_bounds import (
+    DELTA_ERROR_SHARE,
     RATIO_ERROR_SHARE,
     advantage,
     beta_quantiles,
     certified_epsilon,
     delta_hits,
     lower_limit,
+    ratio_epsilon,
     tossed_epsilon,
     upper_limit,
 )
@@ -25,6 +27,7 @@ COUNTS = [
     for trials in (1, 2, 10, 1000, 20_000)
     for hits in {0, 1, trials // 1000, trials // 3, trials - 1, trials}
 ]
+rng = np.random.default_rng()
 ERRORS = (0.25, 0.001, 1e-8)
 
 
@@ -232,6 +235,29 @@ def test_a_ratio_that_a_coin_divides_has_one_limit() -> None:
     assert tossed_epsilon(0, 10, 10, 10, error=0.1) == 0.0
     by_limits = certified_epsilon(1000, 1000, 500, 1000, error=(1 - RATIO_ERROR_SHARE) * 0.1)
     assert tossed_epsilon(1000, 1000, 500, 1000, error=0.1) >= by_limits > 0.6
+
+
+def test_the_ratio_has_an_exact_limit_of_a_share_of_hits() -> None:
+    epsilon = ratio_epsilon(60, 20, 190, error=0.05)
+    assert stats.binom.cdf(20, 80, 1 / (1 + math.exp(epsilon))) == pytest.approx(0.05)
+    lost = delta_hits(190, 0.1, DELTA_ERROR_SHARE * 0.05)
+    of_rest = ratio_epsilon(60 - lost, 20, 190, error=(1 - DELTA_ERROR_SHARE) * 0.05)
+    assert ratio_epsilon(60, 20, 190, error=0.05, delta=0.1) == of_rest < epsilon
+    assert ratio_epsilon(9, 0, 190, error=0.05, delta=0.1) == 0
+
+
+def test_the_ratio_is_wrong_no_more_often_than_the_error_if_trials_drift() -> None:
+    """The event is ten times as likely at the end as at the start, as for a busy machine."""
+    trials, epsilon, error = 400, 1.0, 0.1
+    p1 = np.linspace(0.02, 0.2, trials)
+
+    def is_wrong() -> bool:
+        at_first = rng.random(trials) < 0.5
+        happened = rng.random(trials) < np.where(at_first, math.exp(epsilon) * p1, p1)
+        hits0, hits1 = (int((happened & (at_first == side)).sum()) for side in (True, False))
+        return ratio_epsilon(hits0, hits1, trials, error=error) > epsilon
+
+    check_rate(is_wrong, 2_000, error)
 
 
 def test_the_border_is_where_alarms_begin() -> None:

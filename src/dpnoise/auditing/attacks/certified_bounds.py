@@ -166,15 +166,43 @@ def tossed_epsilon(
     check_probability("error", error)
     counts, limit_error = (hits0, trials0, hits1, trials1), (1 - RATIO_ERROR_SHARE) * error
     by_limits = certified_epsilon(*counts, error=limit_error, delta=delta, dispersion=dispersion)
-    error *= RATIO_ERROR_SHARE
+    by_ratio = ratio_epsilon(
+        hits0,
+        hits1,
+        trials0 + trials1,
+        error=RATIO_ERROR_SHARE * error,
+        delta=delta,
+        dispersion=dispersion,
+    )
+    return max(by_limits, by_ratio)
+
+
+def ratio_epsilon(
+    hits0: int,
+    hits1: int,
+    trials: int,
+    *,
+    error: float,
+    delta: float = 0.0,
+    dispersion: float = 1.0,
+) -> float:
+    """Return a lower bound on epsilon from the ratio of the hits at both data sets only.
+
+    A fair coin chose the data set of each of the `trials`, as in `tossed_epsilon`. Trials may
+    depend on earlier ones: given these, each claim and each toss holds.
+
+    Examples
+    --------
+    >>> round(ratio_epsilon(1100, 1000, 200_000, error=0.1), 3)
+    0.038
+    """
     if delta and math.isfinite(dispersion):
-        trials = math.ceil((trials0 + trials1) / dispersion)
-        labelled = delta_hits(trials, delta, DELTA_ERROR_SHARE * error)
+        labelled = delta_hits(math.ceil(trials / dispersion), delta, DELTA_ERROR_SHARE * error)
         hits0, error = hits0 - math.ceil(labelled * dispersion), (1 - DELTA_ERROR_SHARE) * error
     if hits0 <= 0:
-        return by_limits
+        return 0.0
     share = upper_limit(hits1, hits0 + hits1, error, dispersion)
-    return max(by_limits, math.log1p(-share) - math.log(share) if share < 1 else 0.0)
+    return max(0.0, math.log1p(-share) - math.log(share)) if share < 1 else 0.0
 
 
 @lru_cache(maxsize=64)
