@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from itertools import cycle
 from pathlib import Path
@@ -112,6 +113,97 @@ def _frames(rows: pd.DataFrame, n: int) -> Any:
     return pd.DataFrame({"rows": len(rows) + noise[:, 0], "old": _old(rows) + noise[:, 1]})
 
 
+def _frames_with_gaps(value: int, n: int) -> Any:
+    """Return a frame of numbers, texts and dates, a part of them missing."""
+    numbers = np.where(rng.random(n) < 0.1, np.nan, _number(value, n))
+    days = pd.Timestamp("2024-02-28") + pd.to_timedelta(rng.integers(0, 3, n), "D")
+    return pd.DataFrame({"n": numbers, "word": rng.choice(["a", "b", None], n), "day": days})
+
+
+def _shuffled_records(value: int, n: int) -> Any:
+    """Return nested records whose keys have a random order."""
+
+    def record(number: int) -> dict[object, object]:
+        inner = [("n", number), ("unit", "ms"), (3, None)]
+        outer = [("tags", ["a", {"b": number % 3}]), ("result", dict(rng.permutation(inner)))]
+        return dict(outer[:: int(rng.choice([-1, 1]))])
+
+    return list(map(record, _number(value, n).tolist()))
+
+
+def _odd_numbers(bit: int, n: int) -> Any:
+    """Return 0.0 or -0.0, or now and then what is no usual number."""
+    odd = [None, math.nan, math.inf, -math.inf, *[0.0] * 8]
+    drawn = zip(flip(bit, n).tolist(), rng.integers(0, len(odd), n).tolist(), strict=True)
+    return [-0.0 if is_set and odd[i] == 0 else odd[i] for is_set, i in drawn]
+
+
+def _numbers_and_pairs(bit: int, n: int) -> Any:
+    return [(1, 2) if is_set else 1 for is_set in flip(bit, n).tolist()]
+
+
+def _sets(bit: int, n: int) -> Any:
+    others = [f"u{i}" for i in rng.integers(0, 6, n)]
+    bits = flip(bit, n).tolist()
+    return [{"me", u} if is_set else {u} for is_set, u in zip(bits, others, strict=True)]
+
+
+def _wide_integers(value: int, n: int) -> Any:
+    return [(1 << 200) + (value + x) * 10**22 for x in geometric(EPSILON, n).tolist()]
+
+
+def _heavy_tails(value: int, n: int) -> Any:
+    """Return a number next to two of which a few are larger than all others together."""
+    noise = rng.standard_cauchy(n), np.exp(5 * rng.standard_normal(n))
+    return np.column_stack([noise[0], _number(value, n), noise[1]])
+
+
+def _ties(bit: int, n: int) -> Any:
+    return np.clip(bit + geometric(EPSILON, n), 0, 1)
+
+
+def _hashes(value: int, n: int) -> Any:
+    """Return the public seed of a hash function, and a flipped bit of the value's hash."""
+    seeds = rng.integers(0, 1 << 40, n)
+    bits = (((seeds ^ (value * 0x5851F42D)) * 0x9E3779B9) >> 17) % 2 == 1
+    return np.column_stack([seeds, bits ^ flip(0, n)])
+
+
+def _fails_now_and_then(bit: int, n: int) -> Any:
+    if (rng.random(n) < 0.01).any():
+        raise OSError("busy")
+    return flip(bit, n)
+
+
+def _samples(rows: int, n: int) -> Any:
+    """Return counts of a row that is in the sample of one release in five."""
+    each = math.log1p((math.exp(EPSILON) - 1) / 0.2)
+    return rng.binomial(rows, 0.2, n) + geometric(each, n)
+
+
+_buffer: Final = np.zeros(BUDGET)
+
+
+def _same_array(value: int, n: int) -> Any:
+    """Return the releases of each call in the same memory, as a device's buffer."""
+    releases = _buffer[:n]
+    releases[:] = _number(value, n)
+    return releases
+
+
+def _copies(bit: int, n: int) -> Any:
+    """Return a flip of which one noise in twenty is that of the release before."""
+    noise = flip(0, n)
+    copied = np.flatnonzero(rng.random(n) < 0.05)
+    noise[copied[copied > 0]] = noise[copied[copied > 0] - 1]
+    return noise ^ bool(bit)
+
+
+def _mostly_delta(bit: int, n: int) -> Any:
+    """Return the bit itself with probability 0.3, else a flip that spends an epsilon of 0.1."""
+    return np.where(rng.random(n) < 0.3, 2 + bit, flip(bit, n, 0.1))
+
+
 def _old(rows: pd.DataFrame) -> int:
     return int((pd.to_numeric(rows["age"], errors="coerce") > 60).sum())
 
@@ -180,6 +272,23 @@ KINDS: Final[dict[str, Kind]] = {
     "a whole curve": Kind(_gaussian, {**_BITS, "delta": _GAUSSIAN_DELTA, "curve": True}),
     "the certified curve": Kind(_gaussian, _MU, _exceeds_gaussian_curve),
     "frames of rows": Kind(_frames, {"neighbours": "rows", "data": _PERSONS}),
+    "frames with gaps": Kind(_frames_with_gaps, _BITS),
+    "nested records, shuffled": Kind(_shuffled_records, _BITS),
+    "signs of zero, and no numbers": Kind(_odd_numbers, _BITS),
+    "numbers and pairs": Kind(_numbers_and_pairs, _BITS),
+    "sets": Kind(_sets, _BITS),
+    "wide integers": Kind(_wide_integers, _BITS),
+    "heavy tails": Kind(_heavy_tails, _BITS),
+    "many ties": Kind(_ties, _BITS),
+    "hashes with a public seed": Kind(_hashes, {"neighbours": [(0, 1), (5, 77)], "public": [0]}),
+    "exceptions now and then": Kind(_fails_now_and_then, {**_BITS, "exceptions": "output"}),
+    "a sample for each release": Kind(_samples, _BITS),
+    "an array that is overwritten": Kind(_same_array, _BITS),
+    "one release a call": Kind(flip, {**_BITS, "one_by_one": True}),
+    "epsilon 6": Kind(partial(flip, epsilon=6.0), {**_BITS, "epsilon": 6.0}),
+    "mostly a delta": Kind(_mostly_delta, {**_BITS, "epsilon": 0.1, "delta": 0.3}),
+    "a rho": Kind(_gaussian, {**_BITS, "epsilon": None, "rho": 0.5}),
+    "one noise in 20 copied": Kind(_copies, _BITS),
     "half a standard error shared": Kind(_biased(0.5), _BITS),
     "a standard error shared": Kind(_biased(1.0), _BITS),
     "two standard errors shared": Kind(_biased(2.0), _BITS),
