@@ -898,15 +898,19 @@ def test_a_mechanism_that_fails_at_both_data_sets_ends_the_audit() -> None:
 
 
 def test_an_exception_that_is_raised_now_and_then_is_an_output_of_its_own() -> None:
-    """It is raised in 1 % of the releases of one data set, and never at the other."""
+    """It is raised in 1 % of the releases of one data set, and never at the other.
+
+    About 45 occur where leaks are learned, which takes four, and 180 in the last count, of which 75
+    certify an epsilon of 2: fewer have probability below 1e-13.
+    """
 
     def fail_sometimes(bit: int, n: int) -> Any:
         if bit and rng.random() < 0.01:
             raise ValueError
         return rng.laplace(size=n)
 
-    report = audit_bits(fail_sometimes, budget=20_000, exceptions="output")
-    assert report.epsilon_lower > 1
+    report = audit_bits(fail_sometimes, budget=60_000, exceptions="output")
+    assert report.epsilon_lower > 2
 
 
 @pytest.mark.parametrize("bits", [(1,), (0, 1)])
