@@ -126,8 +126,9 @@ def _check_target(arguments: argparse.Namespace) -> None:
         if not arguments.all:
             raise ArgumentError("Say which epsilon is claimed: --epsilon 1.")
         arguments.epsilon = 1.0
-    if len((arguments.target or "").split()) > 1:
-        command = shlex.quote(arguments.target)
+    target = arguments.target or ""
+    if len(target.split()) > 1 or ("/" in target and ":" not in target):
+        command = shlex.quote(target)
         raise ArgumentError(f"A program is given by --command: dpnoise audit --command {command}.")
 
 
