@@ -116,17 +116,19 @@ def _frames(rows: pd.DataFrame, n: int) -> Any:
 def _frames_with_gaps(value: int, n: int) -> Any:
     """Return a frame of numbers, texts and dates, a part of them missing."""
     numbers = np.where(rng.random(n) < 0.1, np.nan, _number(value, n))
+    words = np.array(["a", "b", None])
     days = pd.Timestamp("2024-02-28") + pd.to_timedelta(rng.integers(0, 3, n), "D")
-    return pd.DataFrame({"n": numbers, "word": rng.choice(["a", "b", None], n), "day": days})
+    return pd.DataFrame({"n": numbers, "word": words[rng.integers(0, 3, n)], "day": days})
 
 
 def _shuffled_records(value: int, n: int) -> Any:
     """Return nested records whose keys have a random order."""
 
     def record(number: int) -> dict[object, object]:
-        inner = [("n", number), ("unit", "ms"), (3, None)]
-        outer = [("tags", ["a", {"b": number % 3}]), ("result", dict(rng.permutation(inner)))]
-        return dict(outer[:: int(rng.choice([-1, 1]))])
+        inner: list[tuple[object, object]] = [("n", number), ("unit", "ms"), (3, None)]
+        result = dict(inner[i] for i in rng.permutation(3))
+        outer = [("tags", ["a", {"b": number % 3}]), ("result", result)]
+        return dict(outer[:: rng.choice([-1, 1])])
 
     return list(map(record, _number(value, n).tolist()))
 
