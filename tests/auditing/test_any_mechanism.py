@@ -572,7 +572,10 @@ def test_a_mechanism_of_data_alone_is_answered_with_a_function_of_n() -> None:
         (lambda _, n: [object.__new__(Unhashable)] * n, "gave a Unhashable: expected a number"),
         (lambda _, n: 1 / 0 if n else None, "raised ZeroDivisionError"),
         (lambda _, __: sys.exit(3), "raised SystemExit: 3"),
-        (lambda _, n: np.zeros((n, 3 if n > 64 else 2)), "changed its outputs' shape: 3 parts"),
+        (
+            lambda _, n: np.zeros((n, 3 if n > 64 else 2)),
+            "changed its outputs' shape: 3 parts, not 2. Give all arrays the same width, or return",
+        ),
     ],
 )  # fmt: skip
 def test_a_failing_mechanism_is_reported_with_its_call(mechanism: Any, message: str) -> None:

@@ -186,7 +186,8 @@ class Encoder:
         # Outputs of one number each may be a list in which no output happens to have more parts.
         if array.ndim > 1 and width not in self._widths:
             widths = f"{width} parts, not {' or '.join(map(str, sorted(self._widths)))}"
-            raise TargetError(f"{self._name} changed its outputs' shape: {widths}.")
+            advice = "Give all arrays the same width, or return a list of outputs."
+            raise TargetError(f"{self._name} changed its outputs' shape: {widths}. {advice}")
         small = array.dtype in _SMALL_TYPES and width == self._parts
         small = small and not self._with_form
         rows = _empty(len(parts), self._columns, np.int16 if small else np.float64)
