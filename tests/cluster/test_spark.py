@@ -139,7 +139,7 @@ def test_expressions_are_those_of_plain_python(spark: Any) -> None:
     frame = spark.createDataFrame(expression_tables.arrow_table(expression_tables.TABLE))
     frame = frame.withColumn("s", frame["s"].cast("timestamp_ntz")).repartition(3)
     texts = expression_tables.CONDITIONS + expression_tables.DATE_CONDITIONS
-    expression_tables.check_conditions(frame, expression_tables.TABLE, texts)
+    expression_tables.check_conditions(frame, texts)
     values = expression_tables.VALUE_EXPRESSIONS
     expression_tables.check_values(frame, expression_tables.TABLE, values)
 

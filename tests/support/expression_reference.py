@@ -8,6 +8,7 @@ import math
 import operator
 from collections.abc import Mapping
 from datetime import date, datetime
+from functools import cache
 from typing import Any
 
 OPERATORS = {
@@ -31,7 +32,12 @@ def matches(text: str, row: Row) -> bool:
 
 def evaluate(text: str, row: Row) -> Any:
     """Return the value of an expression in a row."""
-    return _evaluate(ast.parse(text, mode="eval").body, row)
+    return _evaluate(_parse(text), row)
+
+
+@cache
+def _parse(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
 
 
 def _plain(value: Any) -> Any:

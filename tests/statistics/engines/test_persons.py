@@ -19,7 +19,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from support.alarms import LONG, check_limit
-from support.choices import sample_cases
+from support.choices import sample_cases, sample_parameters
 from support.engine_list import duckdb_frame
 from support.person_worlds import (
     ASKED,
@@ -71,7 +71,9 @@ def test_one_person_moves_no_statistic_beyond_its_sensitivity(
     check_neighbours_on("DuckDB", neighbours, data)
 
 
-@pytest.mark.parametrize("engine", [name for name in FRAMES if name != "DuckDB"])
+@pytest.mark.parametrize(
+    "engine", sample_parameters([name for name in FRAMES if name != "DuckDB"], 2)
+)
 @given(data=st.data())
 @settings(max_examples=20 if LONG else 1, phases=[Phase.generate])
 def test_frames_that_go_to_duckdb_keep_the_sensitivity(engine: str, data: st.DataObject) -> None:
@@ -415,7 +417,7 @@ def set_parts(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
     monkeypatch.setattr(persons.InDuckDB, "number_of_parts", lambda *_: parts)
 
 
-@pytest.mark.parametrize("kind", IDS)
+@pytest.mark.parametrize("kind", sample_parameters(IDS, 2))
 def test_the_number_of_parts_changes_no_answer(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ids, rng = IDS[kind], np.random.default_rng()
     who = [*ids.persons, *ids.none]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from support.choices import sample_cases
+from support.choices import sample_cases, sample_parameters
 from support.engine_list import duckdb_frame
 from support.person_worlds import IDS, check_neighbours, requests, table
 
@@ -68,11 +69,14 @@ def requests_of(neighbours: str, max_groups: int, cities: tuple[str, ...]) -> li
 
 @pytest.mark.parametrize(
     ("engine", "neighbours", "max_groups"),
-    [
-        *(("DuckDB", neighbours, k) for neighbours in ("add-remove", "replace") for k in (1, 2)),
-        ("Polars", "add-remove", 1),
-        ("pandas", "replace", 2),
-    ],
+    sample_parameters(
+        [
+            *product(["DuckDB"], ["add-remove", "replace"], [1, 2]),
+            ("Polars", "add-remove", 1),
+            ("pandas", "replace", 2),
+        ],
+        3,
+    ),
 )
 def test_one_group_too_many_moves_no_statistic_beyond_its_sensitivity(
     engine: str, neighbours: str, max_groups: int
@@ -98,8 +102,10 @@ def test_a_person_in_one_discovered_group_too_many_is_counted_in_all_but_one(eng
         assert discovered.persons.tolist() == [1] * expected
 
 
-@pytest.mark.parametrize("engine", FRAMES)
-@pytest.mark.parametrize("max_rows", [1, 2, 999, 1_000, 1_001])
+@pytest.mark.parametrize(
+    ("engine", "max_rows"),
+    sample_parameters(product(FRAMES, (1, 2, 999, 1_000, 1_001)), 6),
+)
 def test_of_one_row_more_than_allowed_all_but_one_count(engine: str, max_rows: int) -> None:
     """DuckDB keeps up to 1,000 rows of a person in a heap and sorts for more: both are tried.
 
