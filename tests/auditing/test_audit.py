@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from support import border
 from support.alarms import FALSE_ALARM, LONG, check_rate
+from support.choices import sample_parameters
 from support.verdicts import EventAttack
 
 import dpnoise
@@ -55,16 +56,18 @@ def run_audit(target: Any = textbook, epsilon: float = 1.0, **options: Any) -> R
 # Broken targets and private targets --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 0.1])
+IN_FLOATS = [
+    ("numpy.laplace", 0.0),
+    ("numpy.normal", 1e-6),
+    ("random.gauss", 1e-6),
+    ("dpnoise.laplace", 0.0),
+    ("dpnoise.normal", 1e-6),
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "delta"),
-    [
-        ("numpy.laplace", 0.0),
-        ("numpy.normal", 1e-6),
-        ("random.gauss", 1e-6),
-        ("dpnoise.laplace", 0.0),
-        ("dpnoise.normal", 1e-6),
-    ],
+    ("name", "delta", "epsilon"),
+    sample_parameters([(*case, epsilon) for case in IN_FLOATS for epsilon in (1.0, 0.1)], 5),
 )
 def test_noise_added_in_floats_is_broken(name: str, delta: float, epsilon: float) -> None:
     report = dpnoise.audit(name, epsilon, delta, budget=48_000 if LONG else 24_000)

@@ -76,15 +76,9 @@ def publish_groups(statistic: str) -> Callable[[int, int], list[Any]]:
     return mechanism
 
 
-@pytest.mark.parametrize(
-    ("statistic", "planted"),
-    [
-        ("persons", True),
-        pytest.param("persons", False, marks=pytest.mark.long),
-        pytest.param("distinct", True, marks=pytest.mark.long),
-        pytest.param("distinct", False, marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("statistic", ["persons", "distinct"])
+@pytest.mark.parametrize("planted", [True, False])
 def test_numbers_of_persons_and_of_values_are_broken_if_a_bound_on_rows_is_forgotten(
     statistic: str, monkeypatch: pytest.MonkeyPatch, *, planted: bool
 ) -> None:
