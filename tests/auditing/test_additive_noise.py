@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 from support.alarms import FALSE_ALARM, LONG, check_rate
-from support.choices import sample_cases
+from support.choices import sample_cases, sample_parameters
 
 import dpnoise
 from dpnoise import cli
@@ -51,7 +51,7 @@ def gaussian(scale: float) -> Release:
 # Small errors ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("epsilon", "factor"), [(0.1, 1.3), (1.0, 1.08)])
+@pytest.mark.parametrize(("epsilon", "factor"), sample_parameters([(0.1, 1.3), (1.0, 1.08)], 1))
 def test_a_small_error_of_the_scale_is_found(epsilon: float, factor: float) -> None:
     """The last count has 4 million releases, so that a bound has a standard error of 0.002."""
     report = dpnoise.audit(
@@ -70,6 +70,7 @@ def test_noise_of_the_right_scale_is_not_broken(epsilon: float) -> None:
     assert not report.broken
 
 
+@pytest.mark.long
 def test_more_releases_certify_at_least_as_much_at_a_large_delta() -> None:
     """Gaussian noise too small by 1.2 at (1, 0.01).
 
@@ -463,16 +464,18 @@ CHANGES: dict[str, Callable[[NDArray[np.int64], int], Any]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-@pytest.mark.parametrize("neighbours", [None, [(0, 1)]])
+@pytest.mark.parametrize(
+    ("change", "neighbours"),
+    sample_parameters([(change, pairs) for change in CHANGES for pairs in (None, [(0, 1)])], 5),
+)
 def test_what_changes_with_time_and_not_with_the_data_is_never_called_broken(
-    change: Callable[[NDArray[np.int64], int], Any], neighbours: Any
+    change: str, neighbours: Any
 ) -> None:
     """Each call is private, so the audit refuses it or does not break it."""
     options: dict[str, Any] = {"neighbours": neighbours, "budget": 100_000, "confidence": CERTAIN}
     options |= {} if neighbours else {"attacks": ["threshold"], "pairs": "whole"}
     with suppress(DependentError):
-        assert not dpnoise.audit(Changing(change), 1.0, **options).broken
+        assert not dpnoise.audit(Changing(CHANGES[change]), 1.0, **options).broken
 
 
 @pytest.mark.parametrize("share", [0.5, 0.01])

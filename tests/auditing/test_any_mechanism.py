@@ -17,6 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from support import border
 from support.alarms import FALSE_ALARM, LONG, check_rate
+from support.choices import sample_parameters
 
 import dpnoise
 from dpnoise.auditing import event_choice
@@ -92,7 +93,7 @@ KINDS: dict[str, Callable[[bool], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sample_parameters(KINDS, 10))
 def test_a_bit_is_found_in_every_kind_of_output(kind: str) -> None:
     def mechanism(bit: int, n: int) -> list[Any]:
         return [KINDS[kind](answer) for answer in flip(bit, n, epsilon=2.0).tolist()]
@@ -463,9 +464,10 @@ def take_the_first_for_the_least(ages: Any, n: int) -> Any:
     return to_grid(rng.laplace(len(ages), 2.0 if spread >= 0 else 0.05, n))
 
 
-@pytest.mark.parametrize(
-    "mechanism", [cast_before_clamping, add_no_noise_to_equal_rows, take_the_first_for_the_least]
-)
+HIDDEN = [cast_before_clamping, add_no_noise_to_equal_rows, take_the_first_for_the_least]
+
+
+@pytest.mark.parametrize("mechanism", sample_parameters(HIDDEN, 1))
 def test_a_search_over_data_sets_finds_what_the_rows_given_do_not_show(
     mechanism: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -477,6 +479,7 @@ def test_a_search_over_data_sets_finds_what_the_rows_given_do_not_show(
     assert not dpnoise.audit(mechanism, 1.0, **options).broken
 
 
+@pytest.mark.long
 def test_data_sets_on_which_a_mechanism_fails_are_left_out_of_the_search() -> None:
     """It refuses data without rows, and ages above 600; each of its outputs is as wide as ages."""
 
@@ -747,6 +750,7 @@ for _ in range(asked["n"]):
 """
 
 
+@pytest.mark.long
 def test_a_program_that_writes_json_lines_is_audited() -> None:
     program = [sys.executable, "-c", PROGRAM.format(turned=0.05)]
     report = audit_bits(program, budget=20_000 if LONG else 4_000)

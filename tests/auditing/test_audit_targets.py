@@ -145,6 +145,7 @@ def test_every_interpreter_that_the_package_starts_leaves_out_the_current_folder
         assert ast.unparse(option) in {"'-P'", "'-I'"}, name
 
 
+@pytest.mark.long
 def test_a_command_is_audited() -> None:
     report = run_audit(program(PROGRAM), budget=12_000 if LONG else 4_000)
     assert report.broken

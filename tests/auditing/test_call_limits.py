@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import special, stats
-from support.alarms import FALSE_ALARM, check_probability, check_rate
+from support.alarms import FALSE_ALARM, LONG, check_probability, check_rate
+from support.choices import sample_parameters
 
 from dpnoise.auditing import counting
 from dpnoise.auditing.attacks.base import OUTPUTS, Event, EventCount
@@ -76,7 +77,7 @@ def true_epsilon(kind: str) -> float:
 
 
 @pytest.mark.parametrize("error", [0.1, 0.001])
-@pytest.mark.parametrize("calls", [1, 5, 40, 500])
+@pytest.mark.parametrize("calls", [1, 5, 40, 500 if LONG else 150])
 def test_a_limit_of_a_mean_holds_for_calls_that_are_all_or_nothing(
     calls: int, error: float
 ) -> None:
@@ -103,7 +104,10 @@ def test_it_is_the_limit_of_the_average_if_calls_differ() -> None:
         assert chances[limits > rates.mean()].sum() <= error
 
 
-@pytest.mark.parametrize(("a", "b"), [(0.1, 0.1), (2.0, 2.0), (0.05, 5.0), (300.0, 200.0)])
+BETA_LAWS = [(0.1, 0.1), (2.0, 2.0), (0.05, 5.0), (300.0, 200.0)]
+
+
+@pytest.mark.parametrize(("a", "b"), sample_parameters(BETA_LAWS, 2))
 def test_it_holds_for_calls_of_any_law(a: float, b: float) -> None:
     check_rate(lambda: mean_limit(rng.beta(a, b, size=60), 0.1) > a / (a + b), 400, 0.1)
 
@@ -137,7 +141,7 @@ def certify(kind: str) -> Any:
     return counting.certify(counted, AuditOptions(epsilon=1.0, confidence=CONFIDENCE), 0.1)
 
 
-@pytest.mark.parametrize("kind", EFFECTS)
+@pytest.mark.parametrize("kind", sample_parameters(EFFECTS, 3))
 def test_limits_are_wrong_no_more_often_than_stated_if_releases_of_a_call_share_an_effect(
     kind: str,
 ) -> None:

@@ -30,6 +30,7 @@ def noise(n: int) -> Any:
     return np.round(rng.laplace(scale=2.0, size=n), 3)
 
 
+@pytest.mark.long
 def test_a_loop_that_is_longer_for_one_data_set_is_found_next_to_the_verdict() -> None:
     """Outputs do not depend on the data at all, so that the claim stands."""
 
@@ -107,6 +108,7 @@ def test_time_is_an_option_of_mechanisms() -> None:
         dpnoise.audit("numpy.laplace", 1.0, time="output")
 
 
+@pytest.mark.long
 def test_the_command_shows_the_time_next_to_the_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

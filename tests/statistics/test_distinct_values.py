@@ -9,6 +9,7 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pytest
+from support.choices import sample_parameters
 
 from dpnoise import cli
 from dpnoise.core.errors import ArgumentError
@@ -52,7 +53,7 @@ def stays_on(folder: Path) -> dict[str, Callable[[pl.DataFrame], Any]]:
 ENGINES = tuple(stays_on(Path()))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", sample_parameters(ENGINES, 4))
 def test_every_engine_counts_different_values_to_the_letter(engine: str, tmp_path: Path) -> None:
     source = stays_on(tmp_path)[engine](pl.DataFrame(STAYS))
     unit = Unit(("who",), 3, 4)

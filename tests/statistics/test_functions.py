@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from support import alarms
+from support.choices import sample_parameters
 
 from dpnoise import statistics
 from dpnoise.statistics.column_tally import tally_chunks
@@ -250,8 +252,11 @@ BUDGETS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("budget", BUDGETS, ids=lambda budget: "-".join(map(str, budget.values())))
-@pytest.mark.parametrize("name", STATISTICS)
+@pytest.mark.parametrize(
+    ("name", "budget"),
+    sample_parameters(product(STATISTICS, BUDGETS), 12),
+    ids=lambda x: x if isinstance(x, str) else "-".join(map(str, x.values())),
+)
 def test_a_function_spends_its_budget_as_a_request_does(name: str, budget: dict[str, Any]) -> None:
     """The same data, budget and key give the same release."""
     function, arguments, intervals = STATISTICS[name]

@@ -20,7 +20,7 @@ import pytest
 import scipy.stats
 from pyarrow import parquet
 from support.alarms import LONG
-from support.choices import sample_cases
+from support.choices import sample_cases, sample_parameters
 from support.html_reader import Reader
 from support.payments import losses_paid
 
@@ -108,7 +108,7 @@ def count_undeclared(source: Any, **options: Any) -> int:
 # Rows in no declared group ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", sample_parameters(SOURCES, 4))
 def test_every_source_counts_the_same_rows_in_no_declared_group(name: str, tmp_path: Path) -> None:
     source = SOURCES[name](tmp_path)
     person = {"person": "who"}
@@ -287,7 +287,7 @@ def shares(left_out: LeftOut) -> tuple[Any, ...]:
     return (rows, *(share.value for _, share in left_out.clamped))
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", sample_parameters(SOURCES, 4))
 def test_every_source_has_the_same_shares(name: str, tmp_path: Path) -> None:
     """Three of nine rows are in declared groups: of Ann with 5, of Bob with 70, of Cyd with 30."""
     source = SOURCES[name](tmp_path)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 from support.alarms import check_probability
+from support.choices import sample_parameters
 
 from dpnoise import testing
 from dpnoise.core.errors import ArgumentError
@@ -381,7 +382,7 @@ CASES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", sample_parameters(CASES, 3))
 def test_margins_hold_as_often_as_they_say(case: str) -> None:
     """The numbers are closer than before, and margins of fractions are not too wide."""
     groupings, clamp, make, mean = CASES[case]

@@ -16,6 +16,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from support import alarms
+from support.choices import sample_parameters
 from support.pipes import standard_input
 
 from dpnoise.core.errors import ArgumentError
@@ -141,8 +142,9 @@ def test_rows_of_every_dialect_are_counted_as_another_reader_counts_them(tmp_pat
     assert accepted > len(DIALECTS) / 2
 
 
-@pytest.mark.parametrize("line_end", LINE_ENDS)
-@pytest.mark.parametrize("in_name", LINE_ENDS)
+@pytest.mark.parametrize(
+    ("line_end", "in_name"), sample_parameters(itertools.product(LINE_ENDS, LINE_ENDS), 4)
+)
 def test_a_line_break_in_a_name_is_not_the_end_of_a_line(
     in_name: str, line_end: str, tmp_path: Path
 ) -> None:
@@ -238,9 +240,10 @@ def test_a_file_compressed_by_zstd_may_have_line_breaks_in_quotes(tmp_path: Path
     assert rows_and_total(Files(path)) == (1_000, 2_000)
 
 
-@pytest.mark.parametrize("line_end", LINE_ENDS)
-@pytest.mark.parametrize("last", ["", "\n", "\n\n"])
-@pytest.mark.parametrize("route", ["file", "pipe"])
+@pytest.mark.parametrize(
+    ("line_end", "last", "route"),
+    sample_parameters(itertools.product(LINE_ENDS, ("", "\n", "\n\n"), ("file", "pipe")), 6),
+)
 def test_in_a_file_of_one_column_empty_lines_are_missing_values(
     line_end: str, last: str, route: str, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.choices import sample_parameters
 from support.engine_list import duckdb_frame
 
 from dpnoise.core.errors import ArgumentError
@@ -162,7 +163,7 @@ def counted(source: Any, columns: Sequence[str], unit: Unit | None) -> dict[tupl
     return dict(zip(counts.keys, counts.persons.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("engine", SOURCES)
+@pytest.mark.parametrize("engine", sample_parameters(SOURCES, 4))
 def test_combinations_of_columns_are_counted_as_one_group(engine: str, tmp_path: Path) -> None:
     frame = visits()
     source = SOURCES[engine](frame, tmp_path)
@@ -174,7 +175,7 @@ def test_combinations_of_columns_are_counted_as_one_group(engine: str, tmp_path:
     assert counted(source, PAIR[::-1], Unit(("who",), max_groups=100)) == reversed_persons
 
 
-@pytest.mark.parametrize("engine", SOURCES)
+@pytest.mark.parametrize("engine", sample_parameters(SOURCES, 4))
 def test_a_person_counts_in_few_combinations_which_only_their_rows_decide(
     engine: str, tmp_path: Path
 ) -> None:

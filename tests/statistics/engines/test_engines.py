@@ -25,8 +25,11 @@ from dpnoise.core.errors import ArgumentError, ArgumentTypeError, DpnoiseError
 from dpnoise.statistics.engines import Files, tally, tally_all
 from dpnoise.statistics.plan import Ask, Cells, Combinations, Edges, Grouping, Plan, Rows, Sums
 
+# Dask takes seconds to start; `make test-engines` has it.
+WITH_DASK = [pytest.param(x, marks=[pytest.mark.long] * (x == "Dask")) for x in ENGINES]
 
-@pytest.mark.parametrize("engine", ENGINES)
+
+@pytest.mark.parametrize("engine", WITH_DASK)
 @given(data=st.data())
 @settings(
     max_examples=40 if LONG else 6, phases=[Phase.explicit, Phase.generate]
@@ -35,7 +38,7 @@ def test_every_engine_gives_the_exact_integers(engine: str, data: st.DataObject)
     check_engine(ENGINES[engine], data)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", WITH_DASK)
 def test_every_hostile_value_is_counted_exactly(engine: str) -> None:
     check_every_hostile_value(ENGINES[engine])
 
