@@ -18,13 +18,14 @@ from support.alarms import LONG
 
 from dpnoise import cli
 from dpnoise.core.entropy import SYSTEM, EntropySource
-from dpnoise.core.errors import ArgumentError, BudgetError
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError, BudgetError
 from dpnoise.statistics import (
     Question,
     Request,
     chain,
     create_ledger,
     engines,
+    load_request,
     open_ledger,
     publish,
 )
@@ -393,3 +394,37 @@ def test_nothing_is_written_over_the_ledger(
         assert status == 2
         assert "is the ledger. Write to another file." in err
     assert open_ledger("budget.json").entries == ()
+
+
+@pytest.mark.parametrize(
+    "frame", [PEOPLE, PEOPLE.to_pandas(), None], ids=["polars", "pandas", "file"]
+)
+def test_a_request_that_names_a_ledger_is_paid_for_wherever_it_is_published(
+    frame: Any, path: Path
+) -> None:
+    PEOPLE.write_csv(path.with_name("people.csv"))
+    toml = path.with_name("request.toml")
+    toml.write_text(
+        f'epsilon = 0.5\nsource = "people.csv"\nledger = "{path.name}"\n'
+        '[[publish]]\nstatistics = ["count"]'
+    )
+    loaded = load_request(toml)
+    table = publish(loaded.source if frame is None else frame, loaded.request)
+    ledger = open_ledger(path)
+    assert ledger.spent.main == Fraction(1, 2)
+    assert ledger.entry_of(table.record()) == ledger.entries[0]
+    assert str(path.parent) not in json.dumps(table.record()), "no path of this machine"
+    publish(PEOPLE, loaded.request, ledger=open_ledger(path))  # The same ledger is paid once.
+    assert open_ledger(path).left.main == 0
+    with pytest.raises(BudgetError, match="Nothing can be bought"):
+        publish(PEOPLE, loaded.request)
+
+
+def test_a_request_is_not_paid_from_another_ledger_than_it_names(path: Path) -> None:
+    other = create_ledger(path.with_name("other.json"), name="other", epsilon=1)
+    named = Request(0.5, [COUNT], ledger=path)
+    with pytest.raises(ArgumentError, match=r"The request names its ledger, .*: leave out ledger="):
+        publish(PEOPLE, named, ledger=other)
+    assert {open_ledger(each).spent.main for each in (path, other.path)} == {0}
+    with pytest.raises(ArgumentTypeError, match="ledger must be the name of a file, got"):
+        Request(0.5, [COUNT], ledger=other)  # type: ignore[arg-type]

@@ -366,9 +366,9 @@ def parse_request(arguments: argparse.Namespace) -> tuple[Request, Files | None]
                 f"{_setting_of_option(option.dest, value)}."
             )
     loaded = load_request(path)
-    if arguments.ledger is not None and loaded.ledger is not None:
+    if arguments.ledger is not None and loaded.request.ledger is not None:
         raise ArgumentError(f"{path} names its ledger: leave out --ledger.")
-    arguments.ledger = arguments.ledger or loaded.ledger
+    arguments.ledger = arguments.ledger or loaded.request.ledger
     source = loaded.files
     if arguments.source is not None:
         data_format = source or Files(())

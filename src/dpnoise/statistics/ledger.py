@@ -446,13 +446,16 @@ class Ledger:
 
 
 class LedgerCharge:
-    """The payment for a request, from a ledger if there is one.
+    """The payment for a request, from a ledger if there is one: by default that of the request.
 
     The constructor raises BudgetError if the ledger cannot pay.
     """
 
     def __init__(self, ledger: Ledger | str | PathLike[str] | None, request: Request) -> None:
         path = ledger.path if isinstance(ledger, Ledger) else ledger
+        if request.ledger is not None:
+            _check_same_file(path, request.ledger)
+            path = request.ledger
         self._ledger = None if path is None else open_ledger(path)
         self._request = request
         self._receipt: Receipt | None = None
@@ -672,6 +675,12 @@ def _parse_ledger(path: Path, lines: chain.Chain) -> Ledger:
     if not ledger.spent.is_within(terms.total):
         raise BudgetError(f"{path} was edited: more was spent than it allows.")
     return ledger
+
+
+def _check_same_file(path: str | PathLike[str] | None, named: str | PathLike[str]) -> None:
+    """Raise if another ledger is given than the request names."""
+    if path is not None and _file_path(path).resolve() != _file_path(named).resolve():
+        raise ArgumentError(f"The request names its ledger, {named}: leave out ledger={path}.")
 
 
 def _unit(person: _Columns) -> str:

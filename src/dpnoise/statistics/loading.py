@@ -15,7 +15,6 @@ from dpnoise.core.errors import (
     add_prefix,
     explain_calls,
     reject_type,
-    short_repr,
     unknown_name_error,
 )
 from dpnoise.statistics.engines.description import Files, parse_source
@@ -35,11 +34,10 @@ _REQUEST_NAMES: Final = [name for name in _names_of(Request) if name != "delimit
 
 @dataclass(frozen=True)
 class LoadedRequest:
-    """A request from a file, with the data and the ledger that the file names."""
+    """A request from a file, and the data that the file names."""
 
-    request: Request
+    request: Request  # With the ledger, so that publishing it is paid for.
     source: Files | Path | None  # The data; None if the file does not name it.
-    ledger: Path | None = None  # Pays for the request; None if the file does not name one.
 
     @property
     def files(self) -> Files | None:
@@ -56,9 +54,9 @@ def load_request(
     r"""Read a request from a TOML file.
 
     The file has the fields of `Request`, except `delimiter`, and a table `[[publish]]` for each
-    question. Two more settings are optional. `source` names the data: a file in the same folder, or
-    a table `[source]` with `path` or `paths` and the other fields of `engines.Files`. `ledger`
-    names the ledger that pays. The groups of a column may be in a file: `{file = "cities.txt"}`.
+    question. `source` may name the data: a file in the same folder, or a table `[source]` with
+    `path` or `paths` and the other fields of `engines.Files`. The groups of a column may be in a
+    file: `{file = "cities.txt"}`.
 
     Parameters
     ----------
@@ -68,7 +66,7 @@ def load_request(
     Returns
     -------
     LoadedRequest
-        The request as `request`, and the data and the ledger that the file names.
+        The request as `request`, with its ledger, and the data that the file names as `source`.
 
     Raises
     ------
@@ -103,9 +101,8 @@ def load_request(
         if isinstance(described, dict):
             _check_names(described, _SOURCE_NAMES, "[source]")
         source = parse_source(described, path.parent)
-        ledger = settings.pop("ledger", None)
-        if not isinstance(ledger, str | None):
-            raise ArgumentError(f"ledger must be the name of a file, got {short_repr(ledger)}.")
+        if isinstance(settings.get("ledger"), str):
+            settings["ledger"] = path.parent / settings["ledger"]
         questions = settings.pop("publish", [])
         is_list = isinstance(questions, list)
         if not is_list or not all(isinstance(question, dict) for question in questions):
@@ -117,7 +114,7 @@ def load_request(
         _check_groups_are_used(request)
     except DpnoiseError as error:
         raise add_prefix(f"{path}: ", error) from None
-    return LoadedRequest(request, source, None if ledger is None else path.parent / ledger)
+    return LoadedRequest(request, source)
 
 
 def _from_table(kind: Any, table: dict[str, Any]) -> Any:
@@ -152,7 +149,7 @@ def _check_names(table: dict[str, Any], names: Collection[str], heading: str) ->
 def _check_place(table: dict[str, Any], names: Collection[str | None], heading: str) -> None:
     """Raise if a table has a setting of the request that is none of its names."""
     for name in table:
-        if name not in names and name in {*_REQUEST_NAMES, "source", "ledger"}:
+        if name not in names and name in {*_REQUEST_NAMES, "source"}:
             raise ArgumentError(
                 f"{name} is a setting of the whole request, and not of {heading}. Write it above "
                 "the first [table] line."

@@ -341,8 +341,8 @@ def publish(  # Most of its lines are documentation.
     progress
         A function that is called with numbers from 0 to 1 while files are read.
     ledger
-        The ledger that pays for the release, or its file. It is charged after the data is read and
-        before any noise is drawn.
+        The ledger that pays for the release, or its file; by default that of the request. It is
+        charged after the data is read and before any noise is drawn.
 
     Raises
     ------

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import product
+from os import PathLike
 
 from dpnoise.core.errors import (
     ArgumentError,
@@ -251,10 +252,12 @@ def _check_text_columns(request: RequestFields) -> None:
 
 
 def _check_texts(request: RequestFields) -> None:
-    """Raise unless what is only shown to readers is text."""
+    """Raise unless names, and what is only shown to readers, are text."""
     for name in ("part", "released_by"):
         if not isinstance(getattr(request, name), str | None):
             reject_type(name, getattr(request, name), "be text")
+    if not isinstance(request.ledger, str | PathLike | None):
+        reject_type("ledger", request.ledger, "be the name of a file")
     labels, known = request.labels, {"rows", PERSONS, *request.columns(), *request.grouped}
     if not isinstance(labels, Mapping) or not _are_names([*labels, *labels.values()]):
         reject_type("labels", labels, 'map columns to texts, such as {"rows": "stays"}')

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import chain, product
 from math import prod
+from os import PathLike
 from typing import Any
 
 from dpnoise.core.errors import reject
@@ -61,6 +62,7 @@ class RequestFields:
     hierarchy: Hierarchy = field(default_factory=dict)
     undeclared: bool = False
     left_out: float | None = None
+    ledger: str | PathLike[str] | None = None
 
     @cached_property
     def questions(self) -> tuple[Question, ...]:
@@ -221,6 +223,7 @@ class RequestFields:
     def to_dict(self) -> Data:
         """Return the request as plain data, for JSON."""
         data = asdict(self)
+        del data["ledger"]  # A path of this machine. The record has what the ledger paid.
         data["groups"] = {
             column: keys if isinstance(keys, str) else [key_for_json(key) for key in keys]
             for column, keys in self.groups.items()

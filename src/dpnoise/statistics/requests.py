@@ -143,6 +143,9 @@ class Request(RequestFields):
         The share of the budget for estimates of what the numbers leave out, such as 0.1: the share
         of rows that no number counts, and the share of values that are clamped. Of each person, ten
         times the rows that count are seen. None for no estimates.
+    ledger
+        The file of the ledger that pays whenever the request is published. None if `publish` names
+        one, or if nothing is paid.
 
     Raises
     ------
