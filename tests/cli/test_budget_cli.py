@@ -77,6 +77,69 @@ def test_more_than_the_remaining_budget_cannot_be_spent(capsys: pytest.CaptureFi
     assert Path("b.json").read_bytes() == before
 
 
+def test_what_was_published_without_the_ledger_is_counted_and_nothing_more_is_paid(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    create(capsys, "--epsilon", "3", "--delta", "1e-6")
+    spend = ("spend", "b.json", "--note", "by hand", "--epsilon")
+    assert run(capsys, *spend, "2")[0] == 0
+    status, _, err = run(capsys, *spend, "2")
+    assert status == 2
+    assert "If it is already public, count it with --already-published." in err
+    status, out, err = run(capsys, *spend, "2", "--already-published")
+    assert (status, err) == (0, "")
+    assert out.endswith("Left: epsilon 0 and delta 0. Nothing can be bought any more.\n")
+    shown = run(capsys, "show", "b.json")[1]
+    assert "4 of 3 spent, 0 left" in shown
+    assert open_ledger("b.json").spent.main == 4
+    status, _, err = run(capsys, *spend, "1e-9")
+    assert status == 2
+    assert "has epsilon 0 and delta 0 left" in err
+    Path("people.csv").write_text("x\n1\n")
+    before = Path("b.json").read_bytes()
+    assert cli.main(["release", "people.csv", "--epsilon", "0.1", "--ledger", "b.json"]) == 2
+    assert Path("b.json").read_bytes() == before
+
+
+def test_a_delta_that_was_overdrawn_leaves_no_epsilon(capsys: pytest.CaptureFixture[str]) -> None:
+    """The promise of epsilon at a delta does not hold any more, whatever else is released."""
+    create(capsys, "--epsilon", "3", "--delta", "1e-6")
+    spend = ("spend", "b.json", "--note", "by hand", "--epsilon", "1")
+    assert run(capsys, *spend, "--delta", "1e-5", "--already-published")[0] == 0
+    assert run(capsys, *spend)[0] == 2
+    assert "0 left" in run(capsys, "show", "b.json")[1]
+
+
+def test_an_overdraft_of_one_part_leaves_the_other(capsys: pytest.CaptureFixture[str]) -> None:
+    create(capsys, "--epsilon", "1", "--part", "north", "--part", "south")
+    spend = ("spend", "b.json", "--note", "by hand", "--epsilon", "0.6")
+    north = (*spend, "--part", "north")
+    assert [run(capsys, *north, "--already-published")[0] for _ in range(2)] == [0, 0]
+    assert run(capsys, *north)[0] == 2
+    assert run(capsys, *spend)[0] == 2, "the whole has persons of the north"
+    assert run(capsys, *spend, "--part", "south")[0] == 0
+    assert run(capsys, *spend, "--part", "west", "--already-published")[0] == 2
+
+
+def test_what_rounding_leaves_is_shown_as_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    create(capsys, "--epsilon", "3")
+    spent = "2.99999999999999999"
+    assert run(capsys, "spend", "b.json", "--note", "n", "--epsilon", spent)[0] == 0
+    assert "3 of 3 spent, 0 left" in run(capsys, "show", "b.json")[1]
+
+
+def test_a_payment_shows_the_filter(capsys: pytest.CaptureFixture[str]) -> None:
+    create(capsys, "--epsilon", "3")
+    Path("people.csv").write_text("x,month\n1,10\n")
+    request = ["release", "people.csv", "--ledger", "b.json", "--epsilon", "0.1"]
+    for month in ("10", "11"):
+        assert cli.main([*request, "--where", f"month == {month}"]) == 0
+    capsys.readouterr()
+    shown = run(capsys, "show", "b.json")[1]
+    payments = [line.partition("count ")[2].strip() for line in shown.splitlines()[5:7]]
+    assert payments == ["where month == 10", "where month == 11"]
+
+
 def test_json_has_the_numbers_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     create(capsys, "--rho", "0.1", "--unit", "one household", "--neighbours", "replace")
     run(capsys, "spend", "b.json", "--rho", "0.03", "--note", "x")

@@ -17,7 +17,6 @@ from dpnoise.core.safe_text import escape_text, shorten
 from dpnoise.statistics.bounds import ADD_REMOVE, NEIGHBOURS
 from dpnoise.statistics.digits import number_of, written_down, written_up
 from dpnoise.statistics.ledger import (
-    NOTHING_USEFUL,
     Amount,
     Entry,
     Ledger,
@@ -54,7 +53,16 @@ def _spend(arguments: argparse.Namespace) -> None:
         raise ArgumentError(f"{arguments.file} counts {metric}: --{metric}.")
     main = number_of(metric, getattr(arguments, metric))
     amount = Amount(main, number_of("delta", arguments.delta, zero=True))
-    receipt = ledger.spend(amount, note=arguments.note, part=arguments.part)
+    pay = ledger.count_published if arguments.already_published else ledger.spend
+    try:
+        receipt = pay(amount, note=arguments.note, part=arguments.part)
+    except BudgetError as error:
+        if amount.is_within(ledger.left_for(arguments.part)):
+            raise
+        raise BudgetError(
+            f"{error} If it is already public, count it with --already-published. All later "
+            "releases are then refused."
+        ) from None
     console = terminal.console(soft_wrap=True)
     console.print(
         f"Spent {ledger.words(amount)} on {escape_text(arguments.note)}: entry {receipt.entry}."
@@ -127,8 +135,8 @@ def _meter(name: str, amounts: tuple[Fraction, Fraction, Fraction], width: int) 
     """Return a name, a bar of the spent part and the numbers, as wide as the terminal allows."""
     total, spent, left = amounts
     numbers = f"{written_up(spent, _DIGITS)} of {written_up(total, _DIGITS)} spent, "
-    rest = NOTHING_USEFUL if is_too_little(left, total) else written_down(left, _DIGITS)
-    remainder = f"{rest} left"
+    rest = Fraction(0) if is_too_little(left, total) else left
+    remainder = f"{written_down(rest, _DIGITS)} left"
     length = max(min(_BAR, width - _LABEL - len(numbers) - len(remainder) - 2 * _GAP), 0)
     filled = min(
         -(-length * spent // total), length
@@ -172,9 +180,10 @@ def _question_text(question: Mapping[str, object]) -> str:
     names = question.get("statistics")
     words = ", ".join(map(str, names)) if isinstance(names, list) else "a release"
     column = "" if question.get("column") is None else f" of {question['column']}"
+    where = "" if question.get("where") is None else f" where {question['where']}"
     by = question.get("by")
     groups = f" by {' and '.join(map(str, by))}" if isinstance(by, list) and by else ""
-    return words + column + groups
+    return words + column + where + groups
 
 
 def _ledger_data(ledger: Ledger, payment: Entry | None) -> dict[str, object]:
@@ -259,6 +268,11 @@ _SPEND: Final = _action(
     "count a release that was made elsewhere",
     Option("--note", {"required": True}, "what was released, in words"),
     Option("--part", None, "the part of the data that was released; by default all of it"),
+    Option(
+        "--already-published",
+        bool,
+        "count it even if less is left. Later releases are then refused",
+    ),
     total="what it costs",
 )
 _MEND: Final = _action("mend", _mend, "take away a last line that a crash cut short")

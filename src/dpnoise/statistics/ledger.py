@@ -12,7 +12,7 @@ import datetime as dt
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from itertools import accumulate
 from os import PathLike
@@ -165,6 +165,9 @@ class Entry:
         The hash of the line.
     part
         The part of the data set that was paid for; None for all of it.
+    published
+        Whether the release was public before it was paid for, so that it may cost more than was
+        left.
     """
 
     number: int
@@ -176,6 +179,7 @@ class Entry:
     record: Any
     head: str
     part: str | None = None
+    published: bool = False
 
     @classmethod
     def from_line(cls, number: int, line: Data, head: str) -> Self:
@@ -184,8 +188,8 @@ class Entry:
         check_choice("kind", kind, ("spent", "record", "mended"))
         spent = Amount.from_line(line["spent"]) if kind == "spent" else Amount(Fraction(0))
         note, request, record = (line.get(name) for name in ("note", "request", "record"))
-        part = line.get("part")
-        return cls(number, kind, line["date"], spent, note or "", request, record, head, part)
+        others = line.get("part"), line.get("published") is True
+        return cls(number, kind, line["date"], spent, note or "", request, record, head, *others)
 
 
 @dataclass(frozen=True)
@@ -273,8 +277,12 @@ class Ledger:
         return self.left_for(None)
 
     def left_for(self, part: str | None) -> Amount:
-        """Return the amount that may still be spent on a part; None is the whole data set."""
-        return self.terms.total - (self.spent if part is None else self._spent_on(part))
+        """Return the amount that may still be spent on a part; None is the whole data set.
+
+        Nothing is left if more was published than the ledger allows.
+        """
+        total, spent = self.terms.total, self.spent if part is None else self._spent_on(part)
+        return total - spent if spent.is_within(total) else Amount(Fraction(0))
 
     def words(self, amount: Amount, write: _Write = written_up, *, delta: bool = False) -> str:
         """Return an amount in words with six digits: `epsilon 0.5`, with delta if there can be."""
@@ -285,7 +293,8 @@ class Ledger:
 
     def left_in_words(self, less: Amount | None = None, part: str | None = None) -> str:
         """Return the remaining budget in words, after another payment of `less`, rounded down."""
-        words = self._remainder(self.left_for(part) - (less or Amount(Fraction(0))))
+        left, less = self.left_for(part), less or Amount(Fraction(0))
+        words = self._remainder(left - less if less.is_within(left) else Amount(Fraction(0)))
         return words if part is None else f"{words} for {escape_text(part)}"
 
     def _remainder(self, left: Amount, *, delta: bool = False) -> str:
@@ -353,9 +362,41 @@ class Ledger:
             line = {"kind": "spent", "date": date or utc_time(), "spent": amount.line()}
             of_part = {} if part is None else {"part": part}
             head = add({**line, **of_part, "note": note, "request": request})
-        terms, last = current.terms, current.entries[-1].number if current.entries else 0
-        total, left = current.words(terms.total), current.left_in_words(amount, part)
-        return Receipt(head, terms.name, last + 1, total, left)
+        return _receipt_of(current, head, amount, part)
+
+    def count_published(
+        self, cost: Cost | Amount, *, note: str, part: str | None = None
+    ) -> Receipt:
+        """Count a release that is already public, also if it costs more than what is left.
+
+        Nothing can be paid afterwards if it does.
+
+        Parameters
+        ----------
+        cost
+            The cost of the release: in both metrics, or an amount in the metric of the ledger.
+        note
+            What was released, in words.
+        part
+            The part of the data set that was released; None for all of it.
+
+        Returns
+        -------
+        Receipt
+            The number of the entry, the new head and the remaining budget.
+
+        Raises
+        ------
+        BudgetError
+            If the ledger has no such part, or if the file cannot be written.
+        """
+        with chain.open_to_append(self.path) as (lines, add):
+            current = _parse_ledger(self.path, lines)
+            amount = current.check(cost, part=part, published=True)
+            line = {"kind": "spent", "date": utc_time(), "spent": amount.line(), "published": True}
+            of_part = {} if part is None else {"part": part}
+            head = add({**line, **of_part, "note": note, "request": None})
+        return _receipt_of(current, head, amount, part)
 
     def keep_record(self, receipt: Receipt, record: Data) -> None:
         """Add a note with the hash of the record that was published for a receipt."""
@@ -388,14 +429,18 @@ class Ledger:
         person: _Columns = None,
         neighbours: str | None = None,
         part: str | None = None,
+        published: bool = False,
     ) -> Amount:
-        """Return the amount of a release; raise BudgetError if the ledger cannot pay for it."""
+        """Return the amount of a release; raise BudgetError if the ledger cannot pay for it.
+
+        A release that is already published may cost more than what is left.
+        """
         self._check_unit(person, neighbours)
         if part is not None and part not in self.terms.parts:
             parts = ", ".join(self.terms.parts) or "none"
             raise BudgetError(f"{self.path} has no part {part!r}. Its parts: {parts}.")
         amount, left = self._amount_of(cost), self.left_for(part)
-        if not amount.is_within(left):
+        if not published and not amount.is_within(left):
             delta = amount.delta > 0
             of_part = "" if part is None else f" for {escape_text(part)}"
             raise BudgetError(
@@ -672,7 +717,8 @@ def _parse_ledger(path: Path, lines: chain.Chain) -> Ledger:
     except (KeyError, TypeError, ValueError, ArithmeticError):
         raise BudgetError(f"{path} is not a ledger: its lines are not valid.") from None
     ledger = Ledger(path, terms, entries, lines.heads[-1], len(lines.incomplete))
-    if not ledger.spent.is_within(terms.total):
+    paid_first = tuple(entry for entry in entries if not entry.published)
+    if not replace(ledger, entries=paid_first).spent.is_within(terms.total):
         raise BudgetError(f"{path} was edited: more was spent than it allows.")
     return ledger
 
@@ -681,6 +727,13 @@ def _check_same_file(path: str | PathLike[str] | None, named: str | PathLike[str
     """Raise if another ledger is given than the request names."""
     if path is not None and _file_path(path).resolve() != _file_path(named).resolve():
         raise ArgumentError(f"The request names its ledger, {named}: leave out ledger={path}.")
+
+
+def _receipt_of(ledger: Ledger, head: str, amount: Amount, part: str | None) -> Receipt:
+    """Return the receipt for a payment that was made after the ledger was read."""
+    terms, last = ledger.terms, ledger.entries[-1].number if ledger.entries else 0
+    total, left = ledger.words(terms.total), ledger.left_in_words(amount, part)
+    return Receipt(head, terms.name, last + 1, total, left)
 
 
 def _unit(person: _Columns) -> str:
