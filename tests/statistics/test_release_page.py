@@ -439,7 +439,10 @@ def test_groups_by_statistics_are_one_table() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"labels": {"costs": "x"}}, "There is no column 'costs'. Did you mean cost?"),
+        (
+            {"labels": {"costs": "x"}},
+            "'costs', and no question asks for it. They ask for cost, hospital. Correct the label",
+        ),
         ({"labels": {"cost": 1}}, "labels must map columns to texts"),
         ({"labels": "cost"}, "labels must map columns to texts"),
         ({"notes": "a note"}, "notes must be a list of texts"),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import product
 from os import PathLike
+from typing import Final
 
 from dpnoise.core.errors import (
     ArgumentError,
@@ -12,8 +13,8 @@ from dpnoise.core.errors import (
     is_list,
     reject,
     reject_type,
-    unknown_name_error,
 )
+from dpnoise.core.safe_text import shorten
 from dpnoise.statistics.bounds import NEIGHBOURS
 from dpnoise.statistics.engines import checking
 from dpnoise.statistics.expressions import (
@@ -44,6 +45,8 @@ from dpnoise.statistics.questions import (
     check_person_limits,
 )
 from dpnoise.statistics.request_fields import Groups, RequestFields, counts_rows
+
+_LONGEST_LIST: Final = 200  # Characters of the columns that an error lists.
 
 
 def check_fields(request: RequestFields) -> None:
@@ -263,7 +266,12 @@ def _check_texts(request: RequestFields) -> None:
         reject_type("labels", labels, 'map columns to texts, such as {"rows": "stays"}')
     for name in labels:
         if name not in known:
-            raise unknown_name_error("column", name, sorted(known))
+            names = sorted({*request.columns(), *request.grouped})
+            asked = f" They ask for {shorten(', '.join(names), _LONGEST_LIST)}." if names else ""
+            raise ArgumentError(
+                f"labels names the column {name!r}, and no question asks for it.{asked} Correct "
+                "the label or the question."
+            )
     if not _are_names(request.notes):
         reject_type("notes", request.notes, "be a list of texts")
     object.__setattr__(request, "notes", tuple(request.notes))
