@@ -286,6 +286,23 @@ def test_columns_are_suggested_where_the_first_line_has_another_column_of_the_re
         assert words in err
 
 
+def test_a_header_without_a_similar_name_is_said_to_be_one_by_the_columns_of_the_request(
+    run: Run,
+) -> None:
+    Path("rows.csv").write_text("who,city,secret\na,cork,1\n")
+    options = ["--column", "secret", "--query", "count", "--person", "patient_id"]
+    err = run("release", "rows.csv", *options, "--max-rows", "1")[2]
+    assert err.endswith("Its header has secret: check the spelling of 'patient_id'.\n")
+    for other in ("who", "city"):
+        assert other not in err, "the request does not name it"
+    for where in ("city == cork", "secret > 1 and not city == cork", "city != cork or secret > 1"):
+        err = run("release", "rows.csv", "--where", where)[2]
+        assert "has no column 'cork'. If it is text, write it in quotes. Its header has " in err
+    assert "quotes" not in run("release", "rows.csv", "--where", "secret > cork")[2]
+    err = run("release", "rows.csv", "--column", "secrecy", "--query", "count")[2]
+    assert err.endswith("Else check the spelling of 'secrecy'.\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -201,6 +201,17 @@ def source_columns(node: Condition | ValueNode) -> Iterator[SourceColumn]:
                 yield from source_columns(child)
 
 
+def equated_columns(node: Condition) -> Iterator[str]:
+    """Yield each name that a column is compared with by == or !=: often text without quotes."""
+    if isinstance(node, AllOf | AnyOf):
+        for part in node.parts:
+            yield from equated_columns(part)
+    elif isinstance(node, Comparison) and node.sign in {"==", "!="}:
+        sides = node.left, node.right
+        if all(isinstance(side, SourceColumn) and side.kind == NUMBER for side in sides):
+            yield node.right.name
+
+
 def check_kinds(columns: Iterable[SourceColumn]) -> None:
     """Raise if a column is used in two ways: files are read with one type for each column."""
     kinds: dict[str, str] = {}

@@ -19,7 +19,7 @@ from dpnoise.statistics.engines.postgres import PostgresTable
 from dpnoise.statistics.engines.runners import FileColumns
 from dpnoise.statistics.engines.sources import INEXACT_NUMBER, RowSource, UnreadableError
 from dpnoise.statistics.engines.sqlite import SqliteTable
-from dpnoise.statistics.expressions import DATE, NUMBER, TEXT, check_kinds
+from dpnoise.statistics.expressions import DATE, NUMBER, TEXT, check_kinds, equated_columns
 from dpnoise.statistics.plan import Key, Plan, Tally, Unit
 
 # DuckDB writes no data to a disk and downloads nothing. It measures the progress of a query without
@@ -131,6 +131,9 @@ def _columns_of(
         [column.name for column in sources if column.kind == kind] for kind in (NUMBER, DATE, TEXT)
     )
     source.compared_texts = frozenset(texts)
+    source.equated = frozenset(
+        name for plan in plans if plan.where is not None for name in equated_columns(plan.where)
+    )
     declared: dict[str, Sequence[Key]] = {}
     for plan in plans:
         for each in (part for grouping in plan.by for part in grouping.groupings):

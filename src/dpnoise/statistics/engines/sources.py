@@ -179,6 +179,7 @@ class RowSource:
         self._hive = list(self.files.hive)
         self.ids, self.discovered = frozenset[str](), frozenset[str]()
         self.compared_texts = frozenset[str]()  # Columns that expressions compare as text.
+        self.equated = frozenset[str]()  # Names that a column is compared with by == or !=.
         self.stream_fault: str | None = None  # The error that ended a stream early.
         # Whether the rows can be read again, in the same order.
         self.is_repeatable = STANDARD_INPUT not in self.paths
@@ -348,7 +349,10 @@ class RowSource:
                 )
             if times == 0:
                 hint = escape_text(self._suggest_column(name, columns_read))
-                hint = hint or self.described_columns
+                spelling = f" Else check the spelling of {name!r}." if self.has_header else ""
+                hint = hint or self.described_columns + spelling
+                if name in self.equated:
+                    hint = f"If it is text, write it in quotes. {hint}"
                 raise ArgumentError(f"{self.shown} has no column {name!r}. {hint}", delimiter=";")
 
     def _suggest_column(self, name: str, columns_read: list[str]) -> str:
@@ -363,7 +367,11 @@ class RowSource:
         spaced = [entry for entry in entries if entry != name and entry.strip() == name.strip()]
         if spaced:
             return f"It has {spaced[0]!r}: remove the spaces there, or write them too."
-        return did_you_mean(name, entries)
+        hint = did_you_mean(name, entries)
+        if hint or not self.has_header:
+            return hint
+        named = ", ".join(entry for entry in columns_read if entry in entries)
+        return f"Its header has {shorten(named, _MAX_LIST_LENGTH)}: check the spelling of {name!r}."
 
     @property
     def described_columns(self) -> str:
