@@ -162,7 +162,11 @@ class Tuning:
     discriminant_work: int = 5_000_000_000  # Most outputs times squared parts: a second.
     # Fraction of the range of a discriminant by which thresholds are tried beyond both of its ends.
     margin_of_range: float = 0.25
-    discriminant_clip: float = 0.5  # Spreads from the median at which parts are clipped.
+    # Spreads from the median at which parts may be clipped, and how much more than without clipping
+    # the best of them must show.
+    discriminant_clips: tuple[float, ...] = (0.2, 0.5, 1.0, 2.0, 4.0)
+    least_gain_of_clip: float = 1.05
+    clip_work: int = 400_000  # Most outputs times parts from which clips are chosen.
 
     # Rare leaks.
     least_leak_hits: int = 4  # Least hits at one data set of what the other never gave.

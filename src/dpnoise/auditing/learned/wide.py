@@ -6,7 +6,7 @@ noise that parts share, such as that of a total of the parts.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Final
 
@@ -29,6 +29,7 @@ from dpnoise.core.arrays import Floats
 from dpnoise.kernels import compile_kernel
 
 _FARTHEST: Final = 1e3  # Largest distance from the median, in spreads, so that sums stay exact.
+_LEAST_STEP: Final = 0.2  # The least move, in spreads, for which clips are compared.
 
 
 def rank_columns(sample0: Rows, sample1: Rows) -> list[int]:
@@ -93,26 +94,64 @@ class Discriminant:
 
 
 def discriminants(rows: Rows, columns: list[int], *, quick: bool) -> Iterator[Discriminant]:
-    """Yield discriminants of several kinds of features.
+    """Yield discriminants of several kinds of features, for rows that begin with one data set's.
 
     `quick`: of the first kind only, as for bits, of which all kinds give the same discriminant.
     """
-    sample = rows[: TUNING.view_outputs, columns].astype(np.float64)
+    every = -(-len(rows) // TUNING.view_outputs)
+    sample = rows[::every][:, columns].astype(np.float64)
     medians, spreads = median_and_spread(sample)
-    centres, scales = medians, 1 / np.maximum(spreads, np.finfo(np.float64).tiny)
-    first_only = quick or all(len(np.unique(part)) <= 2 for part in sample.T)
-    for words, (limit, with_distances) in list(_KINDS.items())[: 1 if first_only else None]:
-        features = _Features(columns, centres, scales, limit, with_distances)
+    scales = 1 / np.maximum(spreads, np.finfo(np.float64).tiny)
+    kinds = {"the parts": _Features(columns, medians, scales, _FARTHEST)}
+    if not (quick or all(len(np.unique(part)) <= 2 for part in sample.T)):
+        steps = _grid_steps(sample)
+        plain = _Features(columns, _middles(sample, medians, steps), scales, _FARTHEST)
+        few = sample[: max(1, min(len(sample) // 2, TUNING.clip_work // len(columns)))]
+        noise = np.nan_to_num((few - medians) * scales)
+        clips = _best_clips(noise - np.median(noise, axis=0), steps * scales)
+        if (clips < _FARTHEST).any():
+            kinds["the parts, each clipped"] = replace(plain, scales=scales / clips, limit=1.0)
+        distances = replace(plain, with_distances=True)
+        kinds["the parts and their distances from the middle"] = distances
+    for words, features in kinds.items():
         if features.width <= TUNING.most_discriminant_features:
             yield Discriminant(words, features)
 
 
-# Limits of the deviations of parts from their medians, in spreads, and whether their sizes count.
-_KINDS: Final[dict[str, tuple[float, bool]]] = {
-    "the parts": (_FARTHEST, False),
-    "the parts, each clipped": (TUNING.discriminant_clip, False),
-    "the parts and their distances from the middle": (_FARTHEST, True),
-}
+def _middles(sample: Floats, medians: Floats, steps: Floats) -> Floats:
+    """Return the middle of each column: that of counts may lie half way to the next number.
+
+    It is in the middle of the numbers that equal the median, if these fill a step evenly.
+    """
+    above, below = (sample > medians).sum(axis=0), (sample < medians).sum(axis=0)
+    equal = np.maximum((sample == medians).sum(axis=0), 1)
+    return np.asarray(medians + steps * np.clip((above - below) / (2 * equal), -0.5, 0.5))
+
+
+def _grid_steps(sample: Floats) -> Floats:
+    """Return the least distance of two numbers of each column, 0 if none differ."""
+    gaps = np.diff(np.sort(sample[: TUNING.column_edge_outputs], axis=0), axis=0)
+    least = np.where(gaps > 0, gaps, np.inf).min(axis=0, initial=np.inf)
+    return np.where(np.isfinite(least), least, 0.0)
+
+
+def _best_clips(noise: Floats, steps: Floats) -> Floats:
+    """Return the size at which to clip each column, so that its mean shows a small move best.
+
+    That depends on the tails of its noise: clipping suits long ones, and loses much of normal ones.
+    Numbers on a grid move by its steps.
+    """
+    sizes, half = np.abs(noise), np.clip(steps, _LEAST_STEP, 1.0) / 2
+    best, most = np.full(sizes.shape[1], _FARTHEST), np.zeros(sizes.shape[1])
+    for clip in (_FARTHEST, *TUNING.discriminant_clips):
+        after, before = np.minimum(sizes + half, clip), np.clip(sizes - half, -clip, clip)
+        variance = (after * after + before * before).mean(axis=0)
+        shown = ((after - before).mean(axis=0) / half) ** 2 / np.maximum(variance, 1e-300)
+        if clip == _FARTHEST:
+            shown *= TUNING.least_gain_of_clip
+        best[shown > most] = clip
+        most = np.maximum(shown, most)
+    return best
 
 
 @dataclass(frozen=True)
@@ -123,7 +162,7 @@ class _Features:
     centres: Floats
     scales: Floats
     limit: float
-    with_distances: bool
+    with_distances: bool = False
 
     @property
     def width(self) -> int:
