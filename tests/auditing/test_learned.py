@@ -270,6 +270,17 @@ def test_a_score_is_normal_if_its_moments_are_those_of_normal_laws_of_one_varian
         assert not _is_normal(0 * scores, *ones)
 
 
+@pytest.mark.parametrize(("skewness", "is_normal"), [(0.1, True), (0.3, False)])
+def test_a_score_with_the_skewness_of_a_sum_of_many_parts_is_nearly_normal(
+    skewness: float, *, is_normal: bool
+) -> None:
+    """A gamma law has it. In 20,000 scores 0.07 would be significant."""
+    levels = (np.arange(20_000) + 0.5) / 20_000
+    x = stats.gamma.ppf(levels, 4 / skewness**2) * skewness / 2
+    ones = np.repeat(np.eye(2), 20_000, axis=1)
+    assert _is_normal(np.concatenate([-x, 2.0 - x]), *ones) == is_normal
+
+
 def test_where_a_score_is_normal_lucky_hits_promise_hardly_more_than_unlucky_ones() -> None:
     """Of 20,000 releases about 270 and 26 are expected; elsewhere so few hits have no curve."""
     estimator = BoundEstimator(Claim("epsilon", 1.0, 1e-5), 60_000, 0.001)

@@ -202,6 +202,9 @@ class Tuning:
     curve_error: float = 0.1  # Relative standard error of a ratio read off the curve.
     # Standard errors by which moments of a score may differ from those of a normal law.
     normal_standard_errors: float = 4.0
+    # Skewness and excess kurtosis of scores that are nearly normal: sums of some 50 clipped parts.
+    normal_skewness: float = 0.1
+    normal_kurtosis: float = 0.15
     # Standard deviations up to which its tails matter: the error of the logarithm of a tail there,
     # in standard errors of the mean.
     normal_tail: float = 4.0

@@ -347,7 +347,8 @@ def _is_normal(score: Floats, count0: Floats, count1: Floats) -> bool:
     """Return whether a score has normal laws of the same variance at both data sets.
 
     Then its likelihood ratio is a logistic curve, also in the tails. Sums of many parts are nearly
-    normal. Skewness, kurtosis and the ratio of the variances must be explained by chance.
+    normal. Chance must explain the ratio of the variances, and of skewness and kurtosis what is
+    more than such sums have.
     """
     variances, z_scores = [], []
     for count in (count0, count1):
@@ -358,12 +359,13 @@ def _is_normal(score: Floats, count0: Floats, count1: Floats) -> bool:
         second, third, fourth = (float(product.sum()) / n for product in products)
         if not 0 < second < np.inf:
             return False
-        z_scores += [third / second**1.5 / np.sqrt(6 / n)]
-        z_scores += [(fourth / second**2 - 3) / np.sqrt(24 / n)]
+        skewness, kurtosis = abs(third / second**1.5), abs(fourth / second**2 - 3)
+        z_scores += [(skewness - TUNING.normal_skewness) / np.sqrt(6 / n)]
+        z_scores += [(kurtosis - TUNING.normal_kurtosis) / np.sqrt(24 / n)]
         variances.append((second, 2 / n))
     (variance0, error0), (variance1, error1) = variances
-    z_scores.append(np.log(variance0 / variance1) / np.sqrt(error0 + error1))
-    return bool(np.abs(z_scores).max() < TUNING.normal_standard_errors)
+    z_scores.append(abs(np.log(variance0 / variance1)) / np.sqrt(error0 + error1))
+    return bool(max(z_scores) < TUNING.normal_standard_errors)
 
 
 def _shrink_to_curve(
