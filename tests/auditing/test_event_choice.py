@@ -23,11 +23,15 @@ rng = np.random.default_rng()
 
 
 def proposal(
-    hits: tuple[float, float] = (0.0, 0.0), *, swapped: bool = False, is_leaks: bool = False
+    hits: tuple[float, float] = (0.0, 0.0),
+    *,
+    swapped: bool = False,
+    is_leaks: bool = False,
+    is_normal: bool = False,
 ) -> Proposal:
     """Return an event with nothing but its counts, and whether it is of rare leaks."""
     score: Any = SimpleNamespace(is_leaks=is_leaks)
-    return Proposal(score, 0.0, swapped, 0.0, hits, (0.0, 0.0), 0.0, 0.0)
+    return Proposal(score, 0.0, swapped, 0.0, hits, (0.0, 0.0), 0.0, 0.0, is_normal=is_normal)
 
 
 @pytest.mark.parametrize("many_duplicates", [False, True])
@@ -167,6 +171,28 @@ def test_rare_leaks_are_counted_next_to_the_best_event_if_they_may_be_better() -
         events = [usual, proposal(hits, is_leaks=True)]
         counts = np.array([event.hits for event in events])
         assert event_choice._best_leaks(events, counts, 100_000, estimator) == expected
+
+
+@pytest.mark.parametrize(
+    ("leaks", "is_normal", "clear"),
+    [
+        ((40.0, 0.0), False, True),
+        ((6.0, 0.0), False, False),
+        ((6.0, 0.0), True, False),
+        ((3.0, 3.0), False, False),
+        ((3.0, 3.0), True, True),
+    ],
+)
+def test_an_event_is_clear_if_it_is_of_leaks_or_normal_and_the_others_cannot_be_better(
+    leaks: tuple[float, float], *, is_normal: bool, clear: bool
+) -> None:
+    """Of 100,000 releases, 6 hits against none allow for more than 1 and less."""
+    estimator = BoundEstimator(Claim("epsilon", 1.0), 600_000, 0.001, chance=3.0)
+    events = [proposal((27_180, 10_000), is_normal=is_normal), proposal(leaks, is_leaks=True)]
+    assert event_choice._is_clear(events, 100_000, estimator) == clear
+    assert not event_choice._is_clear([], 100_000, estimator)
+    # Of other scores, an event that seems much better may not be luck.
+    assert not event_choice._is_clear([*events, proposal((60.0, 1.0))], 100_000, estimator)
 
 
 @pytest.mark.parametrize("comparing", [75_000, 0])

@@ -115,6 +115,20 @@ def test_a_discriminant_separates_two_data_sets_nearly_as_well_as_their_ratio(ki
     assert max(distances) > share * of_ratio
 
 
+@pytest.mark.parametrize("kind", ["a normal score", "rare leaks"])
+def test_a_clear_event_leaves_most_releases_to_the_last_count(kind: str) -> None:
+    """Both counts had two thirds of the releases."""
+
+    def release(bit: int, n: int) -> Any:
+        if kind == "a normal score":
+            return to_grid(rng.normal(size=(n, 30)) + 3 * bit / math.sqrt(30))
+        return forget_noise(bit, n, 1, 1e-3)
+
+    budget = 200_000 if kind == "a normal score" else 1_000_000
+    finding = audit(release, budget).findings[0]
+    assert finding.trials0 + finding.trials1 > 0.73 * budget
+
+
 def test_columns_are_ranked_by_how_much_they_differ() -> None:
     samples = [np.column_stack([np.full(5_000, 9.0), rng.normal(size=(5_000, 100))]) for _ in "ab"]
     samples[1][:, 77] += 1.0

@@ -14,7 +14,7 @@ from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.counting import LEARNED, Candidate
 from dpnoise.auditing.learned import expected_bounds
 from dpnoise.auditing.learned.events import propose_events, propose_half, tune_thresholds
-from dpnoise.auditing.learned.expected_bounds import Proposal, Score
+from dpnoise.auditing.learned.expected_bounds import Proposal
 from dpnoise.auditing.learned.exports import write_event
 from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.outputs import OutputSource
@@ -82,7 +82,7 @@ def choose_events(
     learned = _learn_scores(source, best_pairs, sizes.learning // 2, estimator, options)
     options.progress(0.4, "comparing the best events")
     watch = Stopwatch(source)
-    best, counts, trials = _run_pilot(source, learned, sizes, estimator)
+    best, counts, trials, sizes = _run_pilot(source, learned, sizes, estimator)
     seen = [hits.sum() + sum(p.hits) for hits, (p, _) in zip(counts, best, strict=True)]
     told = [i for i, hits in enumerate(seen) if 0 < hits < 2 * (trials + sizes.tuning)]
     best, counts = [best[i] for i in told], counts[told]
@@ -152,8 +152,11 @@ def _learn_scores(
     half: int,
     estimator: BoundEstimator,
     options: AuditOptions,
-) -> list[tuple[Score, Pair]]:
-    """Learn scores in two halves of releases, after a test of their independence."""
+) -> list[tuple[Proposal, Pair]]:
+    """Learn scores in two halves of releases, after a test of their independence.
+
+    Return the best event of each, the best ones of a pair first.
+    """
     names, text = source.names, source.encoder.text
     public = source.columns_of(options.public)
     # Drawn from the seed of the audit, because scikit-learn accepts only 32 bits.
@@ -170,7 +173,7 @@ def _learn_scores(
         counting.check_independent(call, scatter(before), scatter(after))
         seen.append(np.concatenate([before, after]))
 
-    def learn(i: int) -> list[tuple[Score, Pair]]:
+    def learn(i: int) -> list[tuple[Proposal, Pair]]:
         events = propose_events(
             seen[2 * i],
             seen[2 * i + 1],
@@ -180,41 +183,104 @@ def _learn_scores(
             public=public,
             tree_seed=tree_seed,
         )
-        best = expected_bounds.best_proposals(events, TUNING.scores_compared)
-        return [(score, pairs[i]) for score in {id(p.score): p.score for p in best}.values()]
+        best: dict[int, Proposal] = {}
+        for event in expected_bounds.best_proposals(events, TUNING.scores_compared):
+            best.setdefault(id(event.score), event)
+        return [(event, pairs[i]) for event in best.values()]
 
     return map_in_threads(learn, range(len(pairs)))
 
 
 def _run_pilot(
     source: OutputSource,
-    learned: Sequence[tuple[Score, Pair]],
+    learned: Sequence[tuple[Proposal, Pair]],
     sizes: Sizes,
     estimator: BoundEstimator,
-) -> tuple[list[tuple[Proposal, Pair]], Floats, int]:
+) -> tuple[list[tuple[Proposal, Pair]], Floats, int, Sizes]:
     """Choose thresholds on fresh releases; return the best events, their counts and the trials.
 
     The best of many thresholds is partly luck. If there are enough releases, the best events are
-    compared again on fresh ones, in rounds with fewer events and more releases.
+    compared again on fresh ones, in rounds with fewer events and more releases. The last result has
+    the sizes of the pilot, which is shorter if the best event is clear.
     """
-    releases = {id(data): source.rows(data, sizes.tuning) for data in distinct_data_sets(learned)}
-
-    def tune_pair(pair: Pair) -> list[tuple[Proposal, Pair]]:
-        rows0, rows1 = (releases[id(data)] for data in pair)
-        scores = [score for score, other in learned if other is pair]
-        return [(event, pair) for event in tune_thresholds(scores, rows0, rows1, estimator)]
-
-    pairs = list({id(pair): pair for _, pair in learned}.values())
-    tuned = map_in_threads(tune_pair, pairs)
-    tuned.sort(key=lambda item: -item[0].expected_bound)
+    tuned, sizes = _choose_thresholds(source, learned, sizes, estimator)
     if not tuned:
-        return [], np.zeros((0, 2)), sizes.tuning
+        return [], np.zeros((0, 2)), sizes.tuning, sizes
     if sizes.comparing:
-        return _compare_events(source, tuned, sizes, estimator)
+        return *_compare_events(source, tuned, sizes, estimator), sizes
     # The events are chosen on the counts that their thresholds were chosen on.
     hits = np.array([event.hits for event, _ in tuned])
     best, counts = _choose_counted(tuned, hits, sizes.tuning, 0, estimator)
-    return best, counts, sizes.tuning
+    return best, counts, sizes.tuning, sizes
+
+
+def _choose_thresholds(
+    source: OutputSource,
+    learned: Sequence[tuple[Proposal, Pair]],
+    sizes: Sizes,
+    estimator: BoundEstimator,
+) -> tuple[list[tuple[Proposal, Pair]], Sizes]:
+    """Choose thresholds on fresh releases; return the events, the best first, and the sizes.
+
+    If a part of these releases makes the best event clear, the others are for the final count.
+    """
+    pairs = list({id(pair): pair for _, pair in learned}.values())
+    data_sets, drawn = distinct_data_sets(learned), 0
+    releases: dict[int, Floats] = {}
+
+    def tune_pair(pair: Pair) -> list[tuple[Proposal, Pair]]:
+        rows0, rows1 = (releases[id(data)] for data in pair)
+        scores = [event.score for event, other in learned if other is pair]
+        return [(event, pair) for event in tune_thresholds(scores, rows0, rows1, estimator)]
+
+    tuned: list[tuple[Proposal, Pair]] = []
+    for n in _stages(learned, sizes.tuning):
+        for data in data_sets:
+            more = source.rows(data, n - drawn)
+            releases[id(data)] = np.concatenate([releases[id(data)], more]) if drawn else more
+        drawn = n
+        tuned = map_in_threads(tune_pair, pairs)
+        tuned.sort(key=lambda item: -item[0].expected_bound)
+        if _is_clear([event for event, _ in tuned], n, estimator):
+            saved = (sizes.tuning + sizes.comparing - n) * len(pairs)
+            return tuned, replace(sizes, tuning=n, comparing=0, final=sizes.final + saved)
+    return tuned, sizes
+
+
+def _stages(learned: Sequence[tuple[Proposal, Pair]], tuning: int) -> list[int]:
+    """Return the numbers of releases that may make the best event clear, up to `tuning`."""
+    stages = {tuning}
+    if any(event.is_normal for event, _ in learned):
+        few = max(TUNING.least_normal_pilot, tuning // TUNING.normal_pilot_part)
+        stages.add(min(tuning, few))
+    if any(event.score.is_leaks for event, _ in learned):
+        stages.add(tuning // 2)
+    return sorted(stages)
+
+
+def _is_clear(events: Sequence[Proposal], n: int, estimator: BoundEstimator) -> bool:
+    """Return whether the best event is clear from the counts of n releases.
+
+    It is of rare leaks, and no other may be better; or of a normal score, whose law gives the rates
+    of rare events, no rare leaks may be better, and no others seem much better.
+    """
+    if not events:
+        return False
+    hits = np.array([event.hits for event in events])
+    low, usual, high = (
+        expected_bounds.reestimate(
+            events, hits, n, replace(estimator, chance=TUNING.chance_trials, caution=caution)
+        )
+        for caution in (TUNING.discount_of_best, 0.0, -1.0)
+    )
+    best = int(low.argmax())
+    are_leaks = np.array([event.score.is_leaks for event in events])
+    are_normal = np.array([event.is_normal for event in events])
+    if are_leaks[best]:
+        return bool((high[~are_leaks] < low[best]).all())
+    are_others = ~are_leaks & ~are_normal
+    others_are_worse = (usual[are_others] < TUNING.bold_factor * low[best]).all()
+    return bool(are_normal[best] and others_are_worse and (high[are_leaks] < low[best]).all())
 
 
 def _best_leaks(

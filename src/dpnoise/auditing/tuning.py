@@ -91,6 +91,10 @@ class Tuning:
     least_threshold_outputs: int = 150_000
     # A smaller pilot only chooses thresholds: both halves would be too small to be conclusive.
     least_split_pilot: int = 100_000
+    # A pilot for normal scores has this part of the releases for choosing thresholds, but at least
+    # this many: a normal law gives the rates of rare events.
+    normal_pilot_part: int = 4
+    least_normal_pilot: int = 5_000
     scores_compared: int = 6  # Scores of each pair in the pilot, plus half of that for rare events.
     # Rounds of the comparison: the number of events, and the fraction of the outputs. Later rounds
     # have fewer and closer events, and need more outputs to rank them.
