@@ -14,7 +14,7 @@ CORE := tests/kernels/test_kernels.py tests/kernels/test_certified.py tests/kern
 	tests/core/test_interrupts.py tests/core/test_precision.py $(patsubst %,tests/release/test_%.py,independent mechanisms values selection parameters) \
 	tests/statistics/test_functions.py tests/cli/test_cli.py
 
-.PHONY: help setup demo test test-long test-internals test-core test-oldest test-integrations test-engines test-peers test-opendp test-torch test-browser proof proof-rocq mutants lint format bench errors bench-engines bench-persons bench-spark audit-bench audit-bugs audit-peers clock \
+.PHONY: help setup demo test test-long test-internals test-core test-oldest test-integrations test-engines test-peers test-opendp test-torch test-browser proof proof-rocq mutants lint format bench errors bench-engines bench-persons bench-spark audit-bench audit-bugs audit-wide audit-peers clock \
 	attacks audits paper pictures screenshots docs docs-serve clean
 
 help:
@@ -40,6 +40,7 @@ help:
 	@echo "make bench-persons bounding persons compared with the same by hand in SQL; writes a table of docs/performance.md; needs a quiet machine; takes 6 minutes"
 	@echo "make bench-spark   the same on a Spark of two workers; writes a table of docs/performance.md; needs Java 17, a quiet machine; takes 17 minutes"
 	@echo "make audit-bench   audits of the mechanisms that DP-Sniper was measured on; writes a table of docs/audit-measurements.md; needs a quiet machine; takes 7 minutes"
+	@echo "make audit-wide    audits of outputs with many parts, next to a logistic regression; writes a table of docs/audit-measurements.md; needs Python, make; takes 10 minutes"
 	@echo "make audit-bugs    audits of bugs that people make; writes a table of docs/audit-measurements.md; needs Python, make; takes half a minute"
 	@echo "make audit-peers   audits of mechanisms of other libraries and our own; writes a table of docs/audit-measurements.md; needs the peers, which it installs; takes 2 minutes"
 	@echo "make clock         what the time of a release reveals of its value; writes the table of docs/timing.md; needs a quiet machine; takes 6 minutes"
@@ -158,6 +159,9 @@ audit-bench: setup
 
 audit-bugs: setup
 	PYTHONPATH=tools $(BIN)/python -m benchmarks.audit_bugs
+
+audit-wide: setup $(VENV)/installed-learning
+	PYTHONPATH=tools $(BIN)/python -m benchmarks.audit_wide
 
 audit-peers: $(VENV)/installed-test $(VENV)/installed-peers
 	PYTHONPATH=tools $(BIN)/python -m benchmarks.audit_peers
