@@ -113,12 +113,12 @@ test-opendp:
 	.venv-opendp/bin/python -m pytest tests/peers/test_coming_from.py
 
 proof: setup
-	PYTHONPATH=tools $(BIN)/python -m proof --table
+	$(BIN)/python -m tools.proof --table
 	$(BIN)/python -m pytest $(ALL_CORES) tests/proof
 
 # The same by Rocq, for some of it; needs coq and libcoq-gappa, and ten minutes.
 proof-rocq: setup
-	PYTHONPATH=tools $(BIN)/python -m proof.rocq
+	$(BIN)/python -m tools.proof.rocq
 
 # Status 1: an error survived that tools/mutants.toml does not list, or a listed one is gone.
 mutants: setup
@@ -136,42 +136,42 @@ format: $(VENV)/installed-lint
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/installed-bench
-	PYTHONPATH=tools $(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks
 
 # OpenDP takes one version of Polars, and SmartNoise SQL an older OpenDP: each has an environment of its own.
 errors: $(VENV)/installed-bench
 	$(MAKE) --no-print-directory VENV=.venv-opendp .venv-opendp/installed-opendp
 	$(MAKE) --no-print-directory VENV=.venv-smartnoise .venv-smartnoise/installed-smartnoise
-	PYTHONPATH=tools $(BIN)/python -m benchmarks.errors
+	$(BIN)/python -m benchmarks.errors
 
 bench-engines: setup
-	PYTHONPATH=tools $(BIN)/python -m benchmarks.engines
+	$(BIN)/python -m benchmarks.engines
 
 bench-persons: setup
-	PYTHONPATH=tools $(BIN)/python -m benchmarks.persons
-	PYTHONPATH=tools $(BIN)/python -m benchmarks.persons --medians
+	$(BIN)/python -m benchmarks.persons
+	$(BIN)/python -m benchmarks.persons --medians
 
 bench-spark: setup $(VENV)/installed-cluster
-	PYTHONPATH=tools $(BIN)/python -m benchmarks.persons --spark
+	$(BIN)/python -m benchmarks.persons --spark
 
 audit-bench: setup
-	PYTHONPATH=tools $(BIN)/python -m benchmarks.audit_bench
+	$(BIN)/python -m benchmarks.audit_bench
 
 audit-bugs: setup
-	PYTHONPATH=tools $(BIN)/python -m benchmarks.audit_bugs
+	$(BIN)/python -m benchmarks.audit_bugs
 
 audit-wide: setup $(VENV)/installed-learning
-	PYTHONPATH=tools $(BIN)/python -m benchmarks.audit_wide
+	$(BIN)/python -m benchmarks.audit_wide
 
 audit-peers: $(VENV)/installed-test $(VENV)/installed-peers
-	PYTHONPATH=tools $(BIN)/python -m benchmarks.audit_peers
+	$(BIN)/python -m benchmarks.audit_peers
 
 # Status 1 says that a leak was found, or that one planted on purpose was not.
 clock: setup
-	PYTHONPATH=tools $(BIN)/python -m benchmarks.clock
+	$(BIN)/python -m benchmarks.clock
 
 attacks: $(VENV)/installed-test $(VENV)/installed-peers
-	$(BIN)/python tools/measure_attacks.py
+	PYTHONPATH=. $(BIN)/python tools/measure_attacks.py
 
 # Status 1 says that something is broken, which is expected here.
 audits: $(VENV)/installed-test $(VENV)/installed-peers
@@ -181,7 +181,7 @@ audits: $(VENV)/installed-test $(VENV)/installed-peers
 
 paper: $(VENV)/installed-test $(VENV)/installed-peers
 	$(BIN)/python -m reproduction --output paper --force
-	$(BIN)/python tools/write_paper.py paper/results.json
+	PYTHONPATH=. $(BIN)/python tools/write_paper.py paper/results.json
 
 # The banner that is turned off here announces the theme's end of life in 2027 and its successor.
 docs: $(VENV)/installed-docs

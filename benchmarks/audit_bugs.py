@@ -1,6 +1,6 @@
 """Audit common bugs, each with its true epsilon, and show whether the audit finds them.
 
-`PYTHONPATH=tools python -m benchmarks.audit_bugs` writes a table of docs/audit-measurements.md.
+`python -m benchmarks.audit_bugs` writes a table of docs/audit-measurements.md.
 Noise is two-sided geometric on integers, or rounded to a fine grid, so that floating point reveals
 nothing.
 """

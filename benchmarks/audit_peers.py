@@ -1,6 +1,6 @@
 """Audit every named mechanism of other libraries: a table of docs/audit-measurements.md.
 
-`PYTHONPATH=tools python -m benchmarks.audit_peers` writes the table. With names as arguments it
+`python -m benchmarks.audit_peers` writes the table. With names as arguments it
 prints only their rows. The note below the table names the libraries that are not installed.
 """
 

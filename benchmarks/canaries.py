@@ -1,6 +1,6 @@
 """Audit DP-SGD with 1,000 canaries, ten times each, and print the medians.
 
-`PYTHONPATH=tools python -m benchmarks.canaries` writes the table of docs/audit-training.md. The
+`python -m benchmarks.canaries` writes the table of docs/audit-training.md. The
 training is that of examples/audit_training.py: Opacus, our engine, and a planted bug. It needs the
 extra `opacus`. `--runs 3` makes fewer audits and writes no table. `--ceilings` writes only the
 table of how many canaries a claim needs, which takes a second and does not depend on chance.

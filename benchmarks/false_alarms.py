@@ -1,6 +1,6 @@
 """Measure how often audits call mechanisms broken that spend exactly what they claim.
 
-`PYTHONPATH=tools python -m benchmarks.false_alarms` makes 1,000 audits of each kind of output,
+`python -m benchmarks.false_alarms` makes 1,000 audits of each kind of output,
 claim and dependence, on all cores, and prints a table: once a minute, and at the end. It stops
 after `--seconds` with the audits that it has. `--write` writes the table to docs/audit-bounds.md.
 The status is 1 if a kind has more false alarms than its stated error explains (p below 10^-6).

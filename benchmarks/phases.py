@@ -1,6 +1,6 @@
 """Measure the false positives and the detections of `phased` on a busy machine.
 
-`PYTHONPATH=tools python -m benchmarks.phases 100` runs `phased` 100 times on each target: first on
+`python -m benchmarks.phases 100` runs `phased` 100 times on each target: first on
 the machine as it is, then with two busy processes per core. It writes the table of docs/attacks.md.
 Status 1 means a false positive: noise that keeps no Gaussian was accused.
 """

@@ -1,4 +1,4 @@
-"""Compare the list of statements with the paper's own LaTeX: python tools/read_paper.py FILE.tex.
+"""Compare the list of statements with the paper's own LaTeX: python -m tools.read_paper FILE.tex.
 
 The source of the paper is at arxiv.org/abs/2107.10138; we may not distribute it. The program counts
 everything that LaTeX numbers, compares the counts with reproduction/statements.py, and lists the
@@ -47,7 +47,7 @@ def count_statements(text: str) -> dict[str, int]:
 def main() -> None:
     """Print the counts of both sides, and all numbers in the text."""
     if len(sys.argv) != 2:  # noqa: PLR2004 - the command and its file
-        sys.exit("Name the file: python tools/read_paper.py secure-random-sampling.tex")
+        sys.exit("Name the file: python -m tools.read_paper secure-random-sampling.tex")
     text = Path(sys.argv[1]).read_text()
     paper, ours = count_statements(text), count_numbered()
     for kind in sorted(paper.keys() | ours.keys()):

@@ -1,4 +1,4 @@
-"""Prove every statement, or only the named ones: python -m proof [--table] [NAME ...].
+"""Prove every statement, or only the named ones: python -m tools.proof [--table] [NAME ...].
 
 Status 1 means that a proof failed. --table writes the table of docs/exact-release-proof.md.
 --scripts FOLDER writes the scripts to a folder instead of running them.
@@ -109,7 +109,8 @@ def write_scripts(folder: Path, chosen: Iterable[Statement]) -> None:
 
 def main() -> int:
     """Prove the statements of the command line, and return the exit status."""
-    parser = argparse.ArgumentParser(prog="proof", description=(__doc__ or "").splitlines()[0])
+    description = (__doc__ or "").splitlines()[0]
+    parser = argparse.ArgumentParser(prog="python -m tools.proof", description=description)
     parser.add_argument("names", nargs="*", metavar="NAME", help="statements; default: all")
     parser.add_argument("--table", action="store_true", help="write the table of the docs")
     parser.add_argument("--scripts", type=Path, metavar="FOLDER", help="write the scripts there")

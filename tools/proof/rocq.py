@@ -1,4 +1,4 @@
-"""Check Gappa's proofs with Rocq (Coq): python -m proof.rocq [NAME ...].
+"""Check Gappa's proofs with Rocq (Coq): python -m tools.proof.rocq [NAME ...].
 
 Gappa writes its proofs as scripts for Rocq, whose small kernel checks each step against the
 theorems of Gappa's library. Debian packages both, as coq and libcoq-gappa. A script takes up to
