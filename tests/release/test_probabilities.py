@@ -221,6 +221,13 @@ def test_the_reference_is_reached_less_than_once_in_2_to_the_64(form: str) -> No
     assert SECOND[form](arb(2.0**50)) > 2.0**-64
 
 
+@pytest.mark.parametrize(("form", "power"), [("laplace_1", -62.9), ("gaussian_2", -63.8)])
+def test_the_reference_is_reached_hardly_more_often_on_the_coarsest_grids(
+    form: str, power: float
+) -> None:
+    assert max(SECOND[form](octave(k)).upper() for k in range(-60, -50)) < 2.0**power
+
+
 def test_no_cell_of_these_grids_is_beyond_the_exact_floats() -> None:
     """The largest Z with a bound is the largest -log V, of `laplace_1`."""
     largest = NO_BOUND_FROM * LOG_2
