@@ -59,8 +59,8 @@ def check_floats(effort: Effort) -> Judgement:
     return Judgement(
         CONFIRMED if holds and abs(odd - 0.5) < 0.2 else DIFFERS,
         "Counted on this machine. There are four times as many doubles on the line as in the unit "
-        "interval, where the paper says many more; 2^11 bit patterns for each multiple of 2^-53, "
-        "2^53 of which are not numbers.",
+        "interval, where the paper says many more; 2^11 bit patterns for each multiple of 2^-53. "
+        "Of all patterns 2^53 are infinite or NaN.",
         [Table("Floats and uniforms", ("what", "number", "and"), rows)],
     )
 

@@ -345,8 +345,11 @@ def test_each_erratum_is_shown_by_a_number() -> None:
     judgement = errata.check_errata(QUICK)
     assert judgement.verdict == DIFFERS
     measured = judgement.tables[0].column("measured")
-    turn, signs, ratio, keys, neighbours, uniforms, deviation, without_variate, rounded = measured
-    assert (without_variate, rounded) == (1, 2)
+    turn, signs, ratio, keys, neighbours, uniforms, deviation, *others = measured
+    without_variate, rounded, same_sign, variance, cdf, more = others
+    assert (without_variate, rounded, same_sign, more) == (1, 2, 0.5, 3)
+    assert variance == pytest.approx(math.pi**2 / 3, rel=0.1)  # E1 - E2 is then logistic.
+    assert cdf == pytest.approx(1 - math.exp(-0.5) / 2)
     assert turn == pytest.approx(0.25, abs=0.05)
     assert signs == 0
     assert ratio == pytest.approx(2**-1.5, rel=0.2)
