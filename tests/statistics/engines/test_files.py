@@ -350,6 +350,16 @@ def test_an_invalid_description_is_refused_at_once(options: dict[str, Any]) -> N
         Files("people.csv", **options)
 
 
+@pytest.mark.parametrize("name", ["staff.xlsx", "staff.XLS", "old/staff.ods"])
+def test_an_error_about_a_spreadsheet_says_what_to_do(tmp_path: Path, name: str) -> None:
+    """The name decides, so the file need not exist."""
+    path = tmp_path / name
+    with pytest.raises(ArgumentError, match=r"Save the sheet as CSV .*read_excel") as raised:
+        tally(Files(path), ONLY_X)
+    assert str(raised.value).startswith(f"{path} is a spreadsheet")
+    assert Files(path, format="csv").format_of(str(path)) == "csv"
+
+
 def test_the_password_of_a_database_stays_out_of_the_description() -> None:
     with pytest.raises(ArgumentError, match="must not contain a password") as raised:
         tally(Files(f"postgresql://me:{SECRET}@host/db", table="people"), ONLY_X)

@@ -33,6 +33,7 @@ _SUFFIXES: Final = {
     ".duckdb": "duckdb",
 }
 _COMPRESSED: Final = {".gz", ".zst"}
+_SPREADSHEETS: Final = {".xls", ".xlsx", ".xlsm", ".xlsb", ".ods", ".numbers"}
 _MOST_NAMED: Final = 10  # A record names at most this many files.
 
 
@@ -126,6 +127,12 @@ class Files:
         suffix = Path(path).suffix.lower()
         if suffix in _COMPRESSED:
             suffix = Path(Path(path).stem).suffix.lower()
+        if suffix in _SPREADSHEETS:
+            raise ArgumentError(
+                f"{path} is a spreadsheet, which may hold several sheets and formulas. Save the "
+                "sheet as CSV in UTF-8 and publish that file. Or read it in Python with "
+                "pandas.read_excel, and give the frame to publish."
+            )
         return _SUFFIXES.get(suffix, "csv")
 
 
