@@ -381,9 +381,45 @@ def test_each_table_has_its_shares_from_one_count_of_all_rows() -> None:
         pytest.approx((7 / 9,)),
     ]
     assert [sentence.partition(":")[0] for sentence in table.left_out_in_words] == [
-        "Numbers by city",
-        "Numbers by city and band",
+        "Mean of age, by city",
+        "Count of rows, by city and band",
     ]
+
+
+def test_estimates_name_what_differs_between_two_tables() -> None:
+    """Three tables count the rows of cities, the second of them with less of each person."""
+    few = replace(BY_CITY, max_groups=1, max_total_rows=1)
+    adults = replace(BY_CITY, where="age >= 18")
+    request = Request(
+        SURE, [BY_CITY, few, adults], CITIES, left_out=0.1, person="who", max_total_rows=2
+    )
+    names = [text.partition(": about ")[0] for text in publish(PEOPLE, request).left_out_in_words]
+    assert names == [
+        "Count of rows, by city",
+        "Count of rows, by city, of each person at most 1 group and 1 row in all groups",
+        "Count of rows where age >= 18, by city",
+    ]
+
+
+def test_a_row_of_the_table_has_the_remarks_about_its_own_number() -> None:
+    """Of 9 rows, 6 are in no city, and two of the other three ages are clamped; noise is 0."""
+    in_city = Question(["mean", "count"], "age", 10, 60, by=("city",))
+    questions = [in_city, Question(["histogram"], "age", edges=[0, 100]), Question(["persons"])]
+    limit: dict[str, Any] = {"person": "who", "max_total_rows": 9}
+    table = publish(
+        PEOPLE, Request(SURE, questions, CITIES, left_out=0.1, undeclared=True, **limit)
+    )
+    margin = "the margin does not count {}rows left out by max_total_rows"
+    rows = r"about 66\.66\d* % ± \S+ % of the rows are not counted"
+    clamped = r"about 66\.66\d* % ± \S+ % of the values of age are clamped"
+    mean = f"{margin.format('clamping and ')}; {rows}; {clamped}"
+    count = f"{margin.format('')}; {rows}"
+    histogram = rf"{margin.format('')}; about 0\S* % ± \S+ % of the rows are not counted"
+    # The last two are the persons, all of whom count, and the rows in no city.
+    patterns = [mean, count, mean, count, histogram, "", margin.format("")]
+    notes = [row["note"] or "" for row in table.rows()]
+    for note, pattern in zip(notes, patterns, strict=True):
+        assert re.fullmatch(pattern, note), note
 
 
 def test_no_discovered_group_leaves_out_all_rows() -> None:
@@ -541,7 +577,8 @@ def test_every_output_says_what_is_left_out(
     )
     assert sentence.search(shown)
     assert "mean 9e+05, estimates 1e+05." in shown
-    assert all(sentence.search(line) for line in Path("table.csv").read_text().splitlines()[1:])
+    remark = re.compile(sentence.pattern.replace("About", "about", 1))
+    assert all(remark.search(line) for line in Path("table.csv").read_text().splitlines()[1:])
     record = json.loads(Path("record.json").read_text())
     assert record["left_out_cost"] == "epsilon 1e+05"
     (left_out,) = record["left_out"]

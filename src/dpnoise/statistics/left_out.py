@@ -118,6 +118,8 @@ class TableCount(Count):
 class Coverage(NamedTuple):
     """The hidden counts of one table, for the questions that are answered from it."""
 
+    members: tuple[tuple[Question, str], ...]  # The questions, with their statistics.
+    subject: str  # The questions in words.
     by: tuple[str, ...]
     where: str | None
     rows: tuple[HiddenCounts, ...]  # All rows, and those that count; empty if all rows count.
@@ -149,15 +151,27 @@ def coverage_of(
         cap = None
         if request.person is not None:
             cap = min(_CAP * most_rows(*members[0]), MOST_ROWS)
-        limits = request.limits_of(members[0][0])
-        coverages.append(_coverage_of_table(columns, members, limits, cap))
+        coverages.append(_coverage_of_table(request, columns, members, cap))
     return tuple(coverage for coverage in coverages if coverage.questions)
 
 
+def _subject(request: RequestFields, members: Sequence[tuple[Question, str]]) -> str:
+    """Return the statistics of a table in words, with the bounds on a person of their own."""
+    statistics: dict[Question, list[str]] = {}
+    for question, statistic in members:
+        statistics.setdefault(question, []).append(statistic)
+    texts = []
+    for question, names in statistics.items():
+        limits = request.own_limits_in_words(question)
+        of_each = f", of each person {limits}" if limits else ""
+        texts.append(f"{question.describe(names)}{of_each}")
+    return "; ".join(texts)
+
+
 def _coverage_of_table(
+    request: RequestFields,
     columns: tuple[str, ...],
     members: Sequence[tuple[Question, str]],
-    limits: Sequence[int | None],
     cap: int | None,
 ) -> Coverage:
     """Return the hidden counts of one table, for its questions with their statistics.
@@ -165,6 +179,7 @@ def _coverage_of_table(
     `cap` is the number of rows of a person that are seen; None without persons.
     """
     question, _ = members[0]
+    limits = request.limits_of(question)
     seen: dict[str, Any] = {"max_rows": cap, "max_total_rows": cap}
     # The rows that count are chosen as for the question: they are those of its plan.
     counted: dict[str, Any] = {name: getattr(question, name) for name in PERSON_LIMITS}
@@ -181,7 +196,8 @@ def _coverage_of_table(
         HiddenCounts(column=column, lower=lower, upper=upper, **counted)
         for column, lower, upper in _clamped_columns(members)
     )
-    return Coverage(columns, question.where, rows, clamped)
+    subject = _subject(request, members)
+    return Coverage(tuple(members), subject, columns, question.where, rows, clamped)
 
 
 def _clamped_columns(
@@ -191,7 +207,7 @@ def _clamped_columns(
     columns = (
         (question.column, question.lower, question.upper)
         for question, statistic in members
-        if statistic != "count" and (statistic != "histogram" or question.per_person is not None)
+        if question.clamps(statistic)
     )
     return list(dict.fromkeys(columns))
 
@@ -251,6 +267,8 @@ def clamped_share(noisy: Noisy, confidence: float) -> Share:
 class LeftOut:
     """What the numbers of one table leave out."""
 
+    members: tuple[tuple[Question, str], ...]  # The questions, with their statistics.
+    subject: str  # The questions in words.
     by: tuple[str, ...]  # The columns that rows are grouped by.
     where: str | None  # The filter; None for all rows.
     rows: Share | None  # The share of matching rows that are not counted; None if all are.
@@ -267,20 +285,32 @@ class LeftOut:
             everything, counted = (noisy[question] for question in coverage.rows)
             rows = left_out_share(everything, counted, confidence)
         clamped = ((each, clamped_share(noisy[each], confidence)) for each in coverage.clamped)
-        return cls(coverage.by, coverage.where, rows, tuple(clamped))
+        names = coverage.members, coverage.subject, coverage.by, coverage.where
+        return cls(*names, rows, tuple(clamped))
 
     def describe(self, *, is_only: bool) -> str:
-        """Return a sentence, which names the table unless it is the only one."""
+        """Return a sentence, which names the statistics unless there is only one table."""
+        sentence = self._words(self.clamped)
+        if not is_only:
+            sentence = f"{self.subject}: {sentence}"
+        return f"{sentence[0].upper()}{sentence[1:]}."
+
+    def remark(self, question: Question, statistic: str) -> str:
+        """Return what one statistic of this table leaves out, in words; "" for nothing."""
+        bounds = (question.column, question.lower, question.upper)
+        clamped = [
+            (each, share)
+            for each, share in self.clamped
+            if question.clamps(statistic) and (each.column, each.lower, each.upper) == bounds
+        ]
+        return self._words(clamped)
+
+    def _words(self, clamped: Sequence[tuple[HiddenCounts, Share]]) -> str:
         words = [] if self.rows is None else [f"about {self.rows} of the rows are not counted"]
-        for question, share in self.clamped:
+        for question, share in clamped:
             values = "values" if question.per_person is None else "persons' sums"
             words.append(f"about {share} of the {values} of {question.column} are clamped")
-        sentence = "; ".join(words)
-        if not is_only:
-            about = ["numbers"] if self.where is None else [f"numbers where {self.where}"]
-            about += [f"by {' and '.join(self.by)}"] if self.by else []
-            sentence = f"{' '.join(about)}: {sentence}"
-        return f"{sentence[0].upper()}{sentence[1:]}."
+        return "; ".join(words)
 
     def to_dict(self) -> Data:
         """Return plain data, for JSON."""

@@ -61,6 +61,8 @@ class Published:
         The published number and its margin.
     where
         The filter of the question, in words; None for all rows.
+    remarks
+        What the margin does not count, and what the number leaves out, in words.
     """
 
     column: str | None
@@ -68,6 +70,7 @@ class Published:
     group: Keys
     release: Release
     where: str | None = None
+    remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the column, the group, and the number with its margin."""
@@ -168,10 +171,8 @@ class Table:
 
     def rows(self) -> list[Row]:
         """Return one row for each number: its groups, its statistic, its value and its margins."""
-        grouped, uncounted = self.request.grouped, self.request.uncounted
-        note = "" if uncounted == "clamping" else f"the margin does not count {uncounted}"
-        note = "; ".join(filter(None, [note, *self.left_out_in_words]))
-        return [row for published in self.published for row in _rows(published, grouped, note)]
+        grouped = self.request.grouped
+        return [row for published in self.published for row in _rows(published, grouped)]
 
     def to_arrow(self) -> Frame:
         """Return the numbers as an Arrow table."""
@@ -277,12 +278,13 @@ def _title(group_column: str) -> str:
     )
 
 
-def _rows(published: Published, by: Sequence[str], note: str) -> Iterator[Row]:
-    release = published.release
-    adjusted = ADDS_UP if release.adjusted else None
+def _rows(published: Published, by: Sequence[str]) -> Iterator[Row]:
+    release, remarks = published.release, [*published.remarks]
+    if release.adjusted:
+        remarks.insert(0, ADDS_UP)
     if release.threshold is not None:
-        shown = f"shown because it is {release.threshold:,} or more"
-        note = "; ".join(filter(None, (note, shown, "its margin holds if the exact number is")))
+        remarks.append(f"shown because it is {release.threshold:,} or more")
+        remarks.append("its margin holds if the exact number is")
     keys = dict(zip(published.by, published.group, strict=True))
     for number in release.numbers():
         label = number.path[0] if number.path else release.query
@@ -297,7 +299,7 @@ def _rows(published: Published, by: Sequence[str], note: str) -> Iterator[Row]:
             **{_title(name): keys.get(name) for name in by},
             **dict(zip(_TEXTS, (published.column, published.where, statistic), strict=True)),
             **dict(zip(_NUMBERS, numbers, strict=True)),
-            _NOTE: "; ".join(filter(None, [number.note, adjusted, note])) or None,
+            _NOTE: "; ".join(filter(None, [number.note, *remarks])) or None,
         }
 
 
@@ -410,7 +412,8 @@ def publish(  # Most of its lines are documentation.
     def draw(question: HiddenCounts, query: TableCount) -> list[int]:
         return query.draw(rng, answer_of(question, query))
 
-    published = _publish_all(request, groups, release, adjustments)
+    left_out = _estimate_left_out(request, groups, draw)
+    published = _publish_all(request, groups, release, left_out, adjustments)
     if (largest := request.largest_margin) is not None:
         published = tuple(replace(one, release=one.release.suppress(largest)) for one in published)
     table = Table(
@@ -419,7 +422,7 @@ def publish(  # Most of its lines are documentation.
         found=found,
         ledger=charge.summary,
         source=_source_name(source),
-        left_out=_estimate_left_out(request, groups, draw),
+        left_out=left_out,
     )
     charge.note_record(table.record())
     return table
@@ -568,13 +571,14 @@ def rehearsal(request: Request) -> Table:
 
     groups = request.with_placeholders()
     left_out = _estimate_left_out(request, groups, lambda _, query: query.totals().tolist())
-    return Table(request, _publish_all(request, groups, zeros), left_out=left_out)
+    return Table(request, _publish_all(request, groups, zeros, left_out), left_out=left_out)
 
 
 def _publish_all(
     request: Request,
     groups: Groups,
     release: Callable[[Question, AnyQuery], list[Release]],
+    left_out: Sequence[LeftOut],
     adjustments: Sequence[tuple[list[int], Adjustment]] = (),
 ) -> tuple[Published, ...]:
     """Make the releases of all questions, adjust them to add up, and arrange them by group.
@@ -591,9 +595,26 @@ def _publish_all(
     remaining = iter(noisy)
     for question in request.questions:
         releases_of_question = list(islice(remaining, len(question.statistics)))
+        remarks = [_remarks(request, left_out, question, x) for x in question.statistic_names]
+        where = question.filter_in_words
         published += [
-            Published(question.column, question.by, group, by_group[i], question.filter_in_words)
+            Published(question.column, question.by, group, by_group[i], where, remark)
             for i, group in enumerate(request.keys(question, groups))
-            for by_group in releases_of_question
+            for by_group, remark in zip(releases_of_question, remarks, strict=True)
         ]
     return tuple(published)
+
+
+def _remarks(
+    request: Request, left_out: Sequence[LeftOut], question: Question, statistic: str
+) -> tuple[str, ...]:
+    """Return what the margin of a statistic does not count, and what its numbers leave out."""
+    rows = request.uncounted_rows(question, statistic)
+    clamping = "clamping and " if question.clamps(statistic) else ""
+    margin = [f"the margin does not count {clamping}{rows}"] if rows else []
+    shares = [
+        each.remark(question, statistic)
+        for each in left_out
+        if (question, statistic) in each.members
+    ]
+    return (*margin, *filter(None, shares))

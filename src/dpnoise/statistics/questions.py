@@ -252,12 +252,22 @@ class Question:
 
     def __str__(self) -> str:
         """Return the statistics, the column with its bounds, and the groups in words."""
-        words = ", ".join(self.statistic_names)
-        words += "" if self.statistic_names == (PERSONS,) else f" of {self.column or 'rows'}"
+        has_bounds = self.lower is not None and self.upper is not None
+        bounds = f" from {self.lower:,.12g} to {self.upper:,.12g}" if has_bounds else ""
+        return escape_text(self.describe(self.statistic_names, bounds))
+
+    def describe(self, statistics: Sequence[str], bounds: str = "") -> str:
+        """Return statistics, the column with its bounds, and the groups in words."""
+        words = ", ".join(statistics)
+        words += "" if tuple(statistics) == (PERSONS,) else f" of {self.column or 'rows'}"
         words += "" if self.filter_in_words is None else f" where {self.filter_in_words}"
-        if self.lower is not None and self.upper is not None:
-            words += f" from {self.lower:,.12g} to {self.upper:,.12g}"
-        return escape_text(words + (f", by {' and '.join(self.by)}" if self.by else ""))
+        return words + bounds + (f", by {' and '.join(self.by)}" if self.by else "")
+
+    def clamps(self, statistic: str) -> bool:
+        """Return whether a statistic is of values that are clamped to the bounds."""
+        if statistic == HISTOGRAM:
+            return self.per_person is not None
+        return statistic not in {"count", PERSONS, DISTINCT, GROUPS}
 
     @property
     def filter_in_words(self) -> str | None:

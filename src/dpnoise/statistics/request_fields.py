@@ -245,12 +245,16 @@ class RequestFields:
         words = [f"one person ({', '.join(self.person)})"]
         limits = [getattr(self, name) for name in PERSON_LIMITS]
         if any(limits):
-            words[0] += _limit_words(limits, grouped=bool(self.grouped))
-        for question in self.publish:
-            if any(getattr(question, name) is not None for name in PERSON_LIMITS):
-                bounds = _limit_words(self.limits_of(question), grouped=bool(question.by))
-                words.append(f"{question}{bounds}")
+            words[0] += f", {_limit_words(limits, grouped=bool(self.grouped))}"
+        own = ((question, self.own_limits_in_words(question)) for question in self.publish)
+        words += [f"{question}, {bounds}" for question, bounds in own if bounds]
         return "; ".join(words)
+
+    def own_limits_in_words(self, question: Question) -> str:
+        """Return the bounds on a person for a question that has some of its own; else ""."""
+        if all(getattr(question, name) is None for name in PERSON_LIMITS):
+            return ""
+        return _limit_words(self.limits_of(question), grouped=bool(question.by))
 
     @property
     def neighbours_in_words(self) -> str:
@@ -278,6 +282,21 @@ class RequestFields:
         if bounds:
             parts.append(f"rows left out by {_join_words(bounds)}")
         return _join_words(parts)
+
+    def uncounted_rows(self, question: Question, statistic: str) -> str:
+        """Return which rows the margin of one statistic does not count, in words; else ""."""
+        is_dropped = self.missing == "drop" and question.column is not None
+        parts = ["rows without a value"] if is_dropped else []
+        unlimited = set()
+        if not self.table_columns(question, statistic):
+            unlimited |= {"max_groups", *(PERSON_LIMITS if statistic == PERSONS else ())}
+        elif statistic == PERSONS:
+            unlimited.add("max_rows")
+        limits = zip(PERSON_LIMITS, self.limits_of(question), strict=True)
+        bounds = [name for name, limit in limits if limit is not None and name not in unlimited]
+        if bounds:
+            parts.append(f"rows left out by {_join_words(bounds)}")
+        return _join_words(parts) if parts else ""
 
     @property
     def adjusted_in_words(self) -> list[str]:
@@ -308,11 +327,11 @@ def counts_rows(question: Question) -> bool:
 
 
 def _limit_words(limits: Sequence[int | None], *, grouped: bool) -> str:
-    """Return limits in words, after a comma; nothing if there are none."""
+    """Return limits in words; nothing if there are none."""
     max_groups, max_rows, total = limits
     if not grouped:
         rows = [limit for limit in (max_rows, total) if limit is not None]
-        return f", at most {_count_words(min(rows), 'row')}" if rows else ""
+        return f"at most {_count_words(min(rows), 'row')}" if rows else ""
     words = []
     if max_groups is not None:
         words.append(_count_words(max_groups, "group"))
@@ -320,7 +339,7 @@ def _limit_words(limits: Sequence[int | None], *, grouped: bool) -> str:
         words.append(f"{_count_words(max_rows, 'row')} in each{'' if words else ' group'}")
     if total is not None:
         words.append(f"{_count_words(total, 'row')} in all groups")
-    return f", at most {_join_words(words)}" if words else ""
+    return f"at most {_join_words(words)}" if words else ""
 
 
 def _join_words(words: Sequence[str]) -> str:
