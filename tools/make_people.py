@@ -18,14 +18,15 @@ def main() -> None:
     rng = random.Random(2021)
     with TARGET.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["city", "age", "income"])
+        writer.writerow(["city", "age", "income", "invented_person"])
         for _ in range(PEOPLE):
             city = rng.choices(list(CITIES), list(CITIES.values()))[0]
             age = min(95, 18 + int(rng.gammavariate(2.6, 11)))
             typical_income = (
                 38_000 * (1.2 if city == "dublin" else 1.0) * (0.6 + 0.4 * min(age, 60) / 45)
             )
-            writer.writerow([city, age, round(typical_income * rng.lognormvariate(0, 0.5), 2)])
+            income = round(typical_income * rng.lognormvariate(0, 0.5), 2)
+            writer.writerow([city, age, income, "yes"])
     print(f"{PEOPLE} people written to {TARGET.name}")
 
 

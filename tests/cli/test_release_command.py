@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import runpy
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -94,6 +95,30 @@ def test_the_sample_is_named_in_every_output(run: Run) -> None:
     assert json.loads(Path("record.json").read_text())["source"] == SAMPLE_NAME
     assert f"<dt>Data</dt><dd>{SAMPLE_NAME}</dd>" in Path("page.html").read_text()
     assert json.loads(run("release", "--sample", "--json")[1])["source"] == SAMPLE_NAME
+
+
+def test_every_output_of_invented_people_says_that_they_are(run: Run) -> None:
+    make_visits = Path(__file__).parents[2] / "examples" / "make_visits.py"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["make_visits.py", "visits.csv"])
+        runpy.run_path(str(make_visits), run_name="__main__")
+    outputs = ["--output", "table.csv", "--record", "record.json", "--html", "page.html", "--force"]
+    for data in ("--sample", "visits.csv"):
+        status, out, _ = run("release", data, *outputs)
+        assert status == 0
+        assert "invented" in out
+        assert "the people in the data are invented" in Path("table.csv").read_text()
+        assert "The people in the data are invented." in Path("page.html").read_text()
+        assert json.loads(Path("record.json").read_text())["invented"] is True
+    run("release", "people.csv", *outputs)
+    for name in ("table.csv", "page.html"):
+        assert "invented" not in Path(name).read_text()
+    invented = pl.read_csv("visits.csv")
+    for frame in (invented, invented.lazy(), invented.to_pandas(), invented.to_arrow()):
+        table = publish(frame, Request(1.0, [Question(["count"])]))
+        assert "The people in the data are invented." in str(table)
+    (real,) = publish(invented.drop("invented_person"), Request(1.0, [Question(["count"])])).rows()
+    assert "invented" not in (real["note"] or "")
 
 
 def test_a_sample_of_people_is_what_its_name_says(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Extract the commands, files and code of a page of the docs, for tests that run them."""
+"""Extract the commands and code of a page of the docs, for tests that run them."""
 
 import re
 from pathlib import Path
@@ -25,12 +25,6 @@ def commands(page: str) -> list[Command]:
             else:
                 commands_of_page[-1].shown.append(line)
     return commands_of_page
-
-
-def files(page: str) -> dict[str, str]:
-    """Return the files that the page shows in full, each below a line with its name."""
-    blocks = re.findall(r"`([\w.]+)`:\n\n```toml\n(.*?)^```", _text(page), re.MULTILINE | re.DOTALL)
-    return dict(blocks)
 
 
 def code(page: str) -> dict[str, str]:

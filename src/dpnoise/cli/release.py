@@ -45,6 +45,7 @@ _DPI: Final = 150
 _TALLEST: Final = 400.0  # Inches; a picture must have fewer than 2^16 dots.
 _LONGEST_LABEL: Final = 60
 _LONGEST_BAR: Final = 1e300  # The axes of a plot overflow near the largest float.
+_SAMPLE_NAME: Final = "sample of 5,000 invented people"
 _MOST_ON_A_PAGE: Final = 20_000  # Browsers are slow with more numbers.
 
 
@@ -54,7 +55,7 @@ class _Sample(Files):
     @property
     def source_name(self) -> str:
         """The name of the sample in every output."""
-        return "sample of 5,000 invented people"
+        return _SAMPLE_NAME
 
 
 class LabelledNumber(NamedTuple):
@@ -213,6 +214,8 @@ def _show(table: Table, *, as_json: bool) -> None:
     _print_numbers(console, request.columns(), bars, margins, sign)
     joint_words = ' and "all within" for all numbers of one statistic together' if joint else ""
     source = "" if table.source is None else f"Data: {escape_text(table.source)}\n"
+    if table.invented and table.source != _SAMPLE_NAME:
+        source += f"{report.INVENTED_PEOPLE.capitalize()}: these numbers describe nobody.\n"
     filters = {question.filter_in_words for question in request.questions}
     if len(filters) == 1 and (where := filters.pop()) is not None:
         source += f"Only rows where {escape_text(where)}.\n"

@@ -29,7 +29,7 @@ from dpnoise.statistics.ledger import Ledger, LedgerCharge, utc_time
 from dpnoise.statistics.left_out import HiddenCounts, LeftOut, Noisy, TableCount
 from dpnoise.statistics.marginals import ADDS_UP, Adjustment, marginal_answer
 from dpnoise.statistics.plan import Answer, Key
-from dpnoise.statistics.report import quote_blanks
+from dpnoise.statistics.report import INVENTED_PEOPLE, quote_blanks
 from dpnoise.statistics.request_fields import Groups, key_for_json
 from dpnoise.statistics.requests import Question, Request
 from dpnoise.statistics.results import BELOW_MARGIN, MARK, SMALL_TABLE, Release
@@ -102,6 +102,8 @@ class Table:
         The names of the files without their folders, the table, or the kind of frame.
     left_out
         Estimates of what the numbers leave out, if the request asks for them.
+    invented
+        Whether the data is a sample of invented people, which has a column `invented_person`.
 
     Examples
     --------
@@ -118,6 +120,7 @@ class Table:
     ledger: Data | None = None
     source: str | None = None
     left_out: tuple[LeftOut, ...] = ()
+    invented: bool = False
 
     def __iter__(self) -> Iterator[Published]:
         return iter(self.published)
@@ -150,6 +153,7 @@ class Table:
         rule = f"hold with probability {request.confidence:g}, not counting {request.uncounted}"
         cost = f"{request.cost_in_words} in all, with {request.neighbours_in_words}"
         notes = [*request.adjusted_in_words, f"{cost}. Margins {rule}.", *self.left_out_in_words]
+        notes = [f"{INVENTED_PEOPLE.capitalize()}.", *notes] if self.invented else notes
         notes += [discovery.count_note for discovery in request.discoveries() if discovery.counts]
         if any(number.is_below_margin for number in numbers):
             notes.append(f"{MARK.strip()} {BELOW_MARGIN}: the exact number may be 0.")
@@ -171,8 +175,8 @@ class Table:
 
     def rows(self) -> list[Row]:
         """Return one row for each number: its groups, its statistic, its value and its margins."""
-        grouped = self.request.grouped
-        return [row for published in self.published for row in _rows(published, grouped)]
+        grouped, note = self.request.grouped, INVENTED_PEOPLE if self.invented else None
+        return [row for published in self.published for row in _rows(published, grouped, note)]
 
     def to_arrow(self) -> Frame:
         """Return the numbers as an Arrow table."""
@@ -202,6 +206,7 @@ class Table:
             "dpnoise": __version__,
             "date": self.date,
             "source": self.source,
+            "invented": self.invented,
             "released_by": self.request.released_by,
             "privacy_unit": self.request.privacy_unit,
             "neighbours": f"differ by {self.request.neighbours_in_words}",
@@ -278,7 +283,7 @@ def _title(group_column: str) -> str:
     )
 
 
-def _rows(published: Published, by: Sequence[str]) -> Iterator[Row]:
+def _rows(published: Published, by: Sequence[str], note: str | None) -> Iterator[Row]:
     release, remarks = published.release, [*published.remarks]
     if release.adjusted:
         remarks.insert(0, ADDS_UP)
@@ -299,7 +304,7 @@ def _rows(published: Published, by: Sequence[str]) -> Iterator[Row]:
             **{_title(name): keys.get(name) for name in by},
             **dict(zip(_TEXTS, (published.column, published.where, statistic), strict=True)),
             **dict(zip(_NUMBERS, numbers, strict=True)),
-            _NOTE: "; ".join(filter(None, [number.note, *remarks])) or None,
+            _NOTE: "; ".join(filter(None, [note, number.note, *remarks])) or None,
         }
 
 
@@ -390,6 +395,7 @@ def publish(  # Most of its lines are documentation.
     answers = engines.tally_all(source, plan_list, progress=progress) if plan_list else []
     tallies = dict(zip(plans, answers, strict=True))
     adjustments = request.adjustments()
+    invented = engines.is_invented(source)
 
     charge.pay()
 
@@ -423,6 +429,7 @@ def publish(  # Most of its lines are documentation.
         ledger=charge.summary,
         source=_source_name(source),
         left_out=left_out,
+        invented=invented,
     )
     charge.note_record(table.record())
     return table

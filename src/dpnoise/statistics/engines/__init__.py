@@ -7,11 +7,12 @@ from dpnoise.core.errors import import_extra, scrub_traceback
 import_extra("narwhals", "engines")  # The modules below import it.
 
 from dpnoise.statistics.engines import discovery, files, frames
-from dpnoise.statistics.engines.description import Files
+from dpnoise.statistics.engines.description import INVENTED, Files
 from dpnoise.statistics.engines.discovery import PersonCounts
+from dpnoise.statistics.engines.runners import as_narwhals
 from dpnoise.statistics.plan import Plan, Tally, Unit
 
-__all__ = ["Files", "PersonCounts", "count_persons_by_group", "tally", "tally_all"]
+__all__ = ["Files", "PersonCounts", "count_persons_by_group", "is_invented", "tally", "tally_all"]
 
 
 @scrub_traceback
@@ -98,3 +99,19 @@ def count_persons_by_group(
         return files.count_persons_by_group(source, columns, unit, progress)
     with frames.replace_engine_errors():
         return discovery.count_persons_by_group(source, columns, unit, text=text)
+
+
+@scrub_traceback
+def is_invented(source: object) -> bool:
+    """Return whether the people in the data are invented: a CSV file or a frame that says so.
+
+    Examples
+    --------
+    >>> import polars
+    >>> is_invented(polars.DataFrame({"age": [38, 41], "invented_person": ["yes", "yes"]}))
+    True
+    """
+    if isinstance(source, Files):
+        return INVENTED in files.names_in_csv(source)
+    with frames.replace_engine_errors():
+        return INVENTED in as_narwhals(source).collect_schema().names()

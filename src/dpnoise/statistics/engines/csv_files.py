@@ -95,6 +95,12 @@ def _read_header(files: Files, path: str, shown: str, stack: ExitStack) -> _Head
     return _Header(text, names, blank_lines, len(lines), ends[-1] or "\n")
 
 
+def column_names(files: Files, path: str) -> list[str]:
+    """Return the names in the header of a CSV file, which is closed again."""
+    with ExitStack() as stack:
+        return _read_header(files, path, path, stack).names
+
+
 def _read_lines(text: io.TextIOWrapper, lines: list[str]) -> Iterator[str]:
     """Yield lines, and append them to `lines`."""
     remaining = _MAX_HEADER_LENGTH

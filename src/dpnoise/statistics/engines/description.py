@@ -34,6 +34,8 @@ _SUFFIXES: Final = {
 }
 _COMPRESSED: Final = {".gz", ".zst"}
 _SPREADSHEETS: Final = {".xls", ".xlsx", ".xlsm", ".xlsb", ".ods", ".numbers"}
+# CSV files and frames with this column are samples of invented people, which every output says.
+INVENTED: Final = "invented_person"
 _MOST_NAMED: Final = 10  # A record names at most this many files.
 
 

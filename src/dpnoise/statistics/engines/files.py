@@ -169,6 +169,14 @@ def described_columns(files: Files) -> str:
         return source.described_columns
 
 
+def names_in_csv(files: Files) -> set[str]:
+    """Return the names in the headers of CSV files; none of other formats or of a pipe."""
+    if file_format(files) != "csv" or files.is_standard_input:
+        return set()
+    headers = (csv_files.column_names(files, str(path)) for path in check_there(files))
+    return set().union(*headers)
+
+
 def file_format(files: Files) -> str:
     """Return the format of the files; raise if they have several."""
     if not files.path_texts:

@@ -22,6 +22,7 @@ from dpnoise.statistics.composition import epsilon_of_zcdp
 from dpnoise.statistics.digits import format_loss, format_number
 from dpnoise.statistics.results import MARK, NO_INFORMATION, Number, Release
 
+INVENTED_PEOPLE: Final = "the people in the data are invented"
 _MOST_NAMED: Final = 3  # A title names at most this many subjects.
 _NAMES: Final = {
     "std": "standard deviation",
@@ -56,7 +57,14 @@ def render_record(record: Data, title: str | None = None) -> str:
     return html.render_template(
         "dpnoise.statistics.report/page.html",
         title=(title or "").strip() or _title(statistics),
-        record={"ledger": None, "source": None, **record, "discovered": None, "releases": None},
+        record={
+            "ledger": None,
+            "source": None,
+            "invented": False,
+            **record,
+            "discovered": None,
+            "releases": None,
+        },
         discovered=[_discovery_view(entry) for entry in record.get("discovered") or ()],
         date=_date(record["date"]),
         confidence=f"{100 * confidence:.6g}%",
