@@ -472,6 +472,21 @@ def test_a_preview_has_the_margins_for_a_number_of_rows(run: Run) -> None:
     assert SAYS_NOTHING in few
 
 
+def test_a_check_says_that_the_number_of_rows_is_an_assumption(run: Run) -> None:
+    out = run("release", *MEAN, "--check", "--rows", 5000, "--within", "5%")[1]
+    assert "The margins assume that the data has 5,000 rows, as --rows says." in out
+    out = run("release", "--group-by", "city=cork,dublin", "--check", "--rows", 500)[1]
+    assert "The margins assume that each group has 500 rows, as --rows says." in out
+    assert "assume" not in run("release", *MEAN, "--check")[1]
+
+
+def test_a_check_of_rows_says_what_to_do_if_people_have_several(run: Run) -> None:
+    hint = "If people have several rows, say which column identifies them: --person."
+    assert hint in " ".join(run("release", *MEAN, "--check")[1].split())
+    persons = ["--person", "name", "--max-rows", 1]
+    assert "several rows" not in run("release", *MEAN, *persons, "--check")[1]
+
+
 @pytest.mark.parametrize("rows", [[], ["--rows", "5000"]])
 def test_a_preview_says_that_a_median_has_no_margin_without_intervals(
     rows: list[str], run: Run

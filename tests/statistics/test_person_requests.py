@@ -70,7 +70,11 @@ def count_of(request: Request) -> Count:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "bounds without a person": ({"person": None}, "max_groups needs person"),
     "no max_groups": ({"max_groups": None}, "max_groups is missing: in how many groups"),
-    "no max_rows": ({"max_rows": None}, "max_rows is missing: how many rows"),
+    "no max_rows": ({"max_rows": None}, "max_rows is missing: how many rows .* max_rows=3. Or"),
+    "no max_rows of a histogram": (
+        {"max_rows": None, "publish": [Question(["histogram"], "x", edges=[0, 9])]},
+        "max_rows is missing: .* such as max_rows=1 for a histogram of persons. Or",
+    ),
     "no groups at all": ({"max_groups": 0}, "max_groups must be at least 1, got 0"),
     "half a row": ({"max_rows": 2.5}, "max_rows must be an integer"),
     "more groups than there are": ({"max_groups": 6}, "max_groups must be at most 5"),

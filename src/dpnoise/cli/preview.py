@@ -17,6 +17,8 @@ from dpnoise.statistics.shared_sums import AnyQuery
 
 _COUNTS: Final = {"count", "distinct", "histogram", "persons"}  # Their margins are of the rows.
 
+_SEVERAL_ROWS: Final = " If people have several rows, say which column identifies them: --person."
+
 
 class Tolerance(NamedTuple):
     """The largest margin: a number, or a share of the range of possible numbers."""
@@ -121,8 +123,9 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
         console.print(terminal.prose(_explain_rows(request, rows_in_group, tolerance)))
     summary = (
         f"\n{request.cost_in_words} in all. {neighbours_text(request)} Missing values: "
-        f"{request.missing}.\nProtected: {escape_text(request.privacy_unit)}.\nMargins hold with "
-        f"probability {request.confidence:g}. No row is read."
+        f"{request.missing}.\nProtected: {escape_text(request.privacy_unit)}."
+        f"{'' if request.person else _SEVERAL_ROWS}\nMargins hold with probability "
+        f"{request.confidence:g}. No row is read."
     )
     console.print(terminal.prose(summary))
     return request
@@ -143,7 +146,9 @@ def _margin_text(query: AnyQuery, rows: int, confidence: float) -> str:
 
 def _explain_rows(request: Request, rows: int, tolerance: Tolerance | None) -> str:
     """Return what a preview for a number of rows assumes, and the budget that it found."""
-    texts = [f"\nEach group has {rows:,} rows." if request.grouped else f"\nFor {rows:,} rows."]
+    has = "each group has" if request.grouped else "the data has"
+    assumption = f"\nThe margins assume that {has} {rows:,} rows, as --rows says."
+    texts: list[str] = []
     if tolerance is not None:
         texts.append(
             f"{request.cost_in_words} is the least that keeps every margin within {tolerance}."
@@ -155,7 +160,7 @@ def _explain_rows(request: Request, rows: int, tolerance: Tolerance | None) -> s
             "The range has all numbers that the declared bounds allow. Margins are those of evenly "
             "spread values."
         )
-    return " ".join(texts)
+    return "\n".join(filter(None, [assumption, " ".join(texts)]))
 
 
 def amount_text(item: AnyQuery | Release | Discovery) -> str:

@@ -37,6 +37,7 @@ from dpnoise.statistics.marginals import (
 from dpnoise.statistics.queries import check_confidence
 from dpnoise.statistics.questions import (
     GROUPS,
+    HISTOGRAM,
     PERSON_LIMITS,
     PERSONS,
     QUERIES,
@@ -322,10 +323,12 @@ def _check_limits(question: Question, request: RequestFields) -> None:
     """Raise unless what one person contributes to a question is bounded."""
     max_groups, max_rows, total = request.limits_of(question)
     if counts_rows(question) and max_rows is None and total is None:
+        is_histogram = HISTOGRAM in question.statistic_names
+        example = "{max_rows} for a histogram of persons" if is_histogram else "{max_rows}"
         raise ArgumentError(
-            "max_rows is missing: how many rows of one person count in a group, such as "
-            "{max_rows}. Or bound their rows in all groups together: {max_total_rows}.",
-            max_rows=3,
+            f"max_rows is missing: how many rows of one person count in a group, such as {example}."
+            " Or bound their rows in all groups together: {max_total_rows}.",
+            max_rows=1 if is_histogram else 3,
             max_total_rows=6,
         )
     if question.by and max_groups is None and total is None:
