@@ -39,6 +39,11 @@ def test_without_noise_the_sum_is_that_of_one_process_to_the_last_bit(
     assert single_process.abs().max() > 0.1
 
 
+@pytest.mark.parametrize("mode", two_processes.MODES)
+def test_no_secret_gradient_stays_after_a_step(mode: str, results: Any) -> None:
+    assert [each[mode]["secrets"] for each in results] == [0, 0]
+
+
 def test_a_bound_that_adapts_is_the_same_on_both(results: Any) -> None:
     first, second = (each["adaptive"]["bound"] for each in results)
     assert first == second != 1.0

@@ -174,6 +174,31 @@ def test_the_noise_has_the_deviation_that_the_accountant_assumes() -> None:
     check_probability(2 * min(law.cdf(squares), law.sf(squares)))
 
 
+def hidden_tensors(p: Any) -> list[str]:
+    """Return the names of the tensors that pickle saves with a parameter."""
+    return [name for name, value in vars(p).items() if isinstance(value, torch.Tensor)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_secret_gradient_stays_on_the_parameters_after_a_step(mode: str) -> None:
+    model, loader = model_and_data("cpu")
+    private, optimizer, criterion, loader = make_private(model, loader, **MODES[mode])
+    for x, y in loader:
+        step(private, optimizer, criterion, x, y)
+        assert [hidden_tensors(p) for p in model.parameters()] == [[]] * 4
+        assert optimizer._samples == 0
+
+
+@pytest.mark.parametrize("mode", ["flat", "ghost"])
+def test_after_a_part_of_a_batch_only_its_sum_stays(mode: str) -> None:
+    model, loader = model_and_data("cpu")
+    private, optimizer, criterion, _ = make_private(model, loader, **MODES[mode])
+    optimizer.signal_skip_step(do_skip=True)
+    x, y = (part[:8] for part in loader.dataset.tensors)
+    step(private, optimizer, criterion, x, y)
+    assert [hidden_tensors(p) for p in model.parameters()] == [["summed_grad"]] * 4
+
+
 def test_the_accountant_equals_that_of_opacus() -> None:
     model, loader = model_and_data("cpu")
     with warnings.catch_warnings():
@@ -451,14 +476,15 @@ def test_modes_without_an_optimizer_are_refused(mode: str) -> None:
         make_private(model, loader, grad_sample_mode=mode, wrap_model=False)
 
 
-def test_gradients_that_the_user_makes_are_clipped_too() -> None:
+def test_gradients_that_the_user_makes_are_clipped_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """In Opacus's mode no_op the caller sets grad_sample."""
+    monkeypatch.setattr(GaussianMechanism, "release", lambda _self, value, _rng=None: value)
     model, loader = model_and_data("cpu")
     model, optimizer, _, _ = make_private(model, loader, grad_sample_mode="no_op")
     for p in model.parameters():
         p.grad_sample = torch.full((8, *p.shape), 100.0, dtype=torch.float64)
     optimizer.step()
-    assert 0 < optimizer.params[0].summed_grad.max() < 8.0
+    assert 0 < optimizer.params[0].grad.max() < 8.0
 
 
 class VariedModel(torch.nn.Module):  # type: ignore[misc]

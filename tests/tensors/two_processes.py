@@ -88,12 +88,18 @@ def gradient_of(name: str, rank: int, world: int) -> dict[str, Any]:
     optimizer.step()
     gradients = [full_tensor(p.grad).reshape(-1) for p in model.parameters()]
     weights = [full_tensor(p).detach().reshape(-1) for p in model.parameters()]
+    secrets = [p.grad_sample for p in optimizer.params]
+    secrets += [p.summed_grad for p in optimizer.params]
+    secrets += [
+        part for state in getattr(optimizer, "grad_state", {}).values() for part in state.values()
+    ]
     return {
         "gradient": torch.cat(gradients),
         "weights": torch.cat(weights),
         "chosen": chosen,
         "batches": len(loader),
         "bound": float(optimizer.max_grad_norm),
+        "secrets": sum(secret is not None for secret in secrets),
     }
 
 

@@ -100,6 +100,23 @@ class _SecureNoise:
     def _add(self, p: torch.nn.Parameter, total: torch.Tensor) -> None:
         p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
 
+    def pre_step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Release the gradients if the batch is complete, and delete those that are not private.
+
+        Opacus keeps them on the parameters until `zero_grad`, and pickle saves them with a model.
+        """
+        is_complete: float | None = super().pre_step(closure)  # type: ignore[misc]
+        for p in self.params:
+            p.grad_sample = None
+        if is_complete:
+            self._samples = 0
+            self._delete_sums()
+        return is_complete
+
+    def _delete_sums(self) -> None:
+        for p in self.params:
+            p.summed_grad = None
+
 
 class _FlatClipping(_SecureNoise):
     """Clips per-sample gradients in float64, and sums them exactly."""
@@ -321,6 +338,10 @@ class _FullySharded(_Distributed, _GhostClipping):
         whole = sharded_tensors.DTensor.from_local(total, mesh, addends, run_check=False)
         part, before = whole.redistribute(mesh, p.placements), state["summed_grad"]
         state["summed_grad"] = part if before is None else before + part
+
+    def _delete_sums(self) -> None:
+        for state in self.grad_state.values():
+            state["summed_grad"] = None
 
     def add_noise(self) -> None:
         """Release the part of each sum that this process holds.
