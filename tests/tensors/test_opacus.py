@@ -18,6 +18,7 @@ import opacus
 import pytest
 import torch
 from opacus.optimizers import optimizer as opacus_optimizer
+from opacus.utils.batch_memory_manager import BatchMemoryManager
 from scipy import stats
 from support.alarms import check_probability
 
@@ -71,9 +72,18 @@ def model_and_data(device: str, kind: torch.dtype = torch.float64) -> tuple[Any,
 
 
 def make_private(
-    model: Any, loader: Any, engine: Any = SecurePrivacyEngine, rate: float = 0.5, **options: Any
+    model: Any,
+    loader: Any,
+    engine: Any = SecurePrivacyEngine,
+    rate: float = 0.5,
+    *,
+    checks_batches: bool = False,
+    **options: Any,
 ) -> tuple[Any, Any, Any, Any]:
-    """Return the private model, optimizer, criterion and loader."""
+    """Return the private model, optimizer, criterion and loader.
+
+    Most tests choose their batches, so the optimizer does not check that the loader drew them.
+    """
     arguments = {
         "noise_multiplier": 1.5,
         "max_grad_norm": 1.0,
@@ -87,6 +97,8 @@ def make_private(
         data_loader=loader,
         **arguments,
     )
+    if not checks_batches:
+        parts[1].sampler = None
     prepared_model = parts[0] if options.get("wrap_model", True) else model
     return (
         (prepared_model, *parts[1:])
@@ -303,20 +315,94 @@ def test_secure_mode_is_always_on() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha")
-def test_asking_by_epsilon_finds_the_multiplier() -> None:
-    model, loader = model_and_data("cpu")
+def test_an_engine_that_has_spent_some_chooses_no_noise_for_an_epsilon() -> None:
     engine = SecurePrivacyEngine(accountant="rdp")
-    _, optimizer, _ = engine.make_private_with_epsilon(
+    model, optimizer, loader = make_private_with_epsilon(engine)
+    step(model, optimizer, torch.nn.CrossEntropyLoss(), *next(iter(loader)))
+    with pytest.raises(ArgumentError, match="before load_checkpoint"):
+        make_private_with_epsilon(engine)
+
+
+@pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha")
+def test_a_training_that_resumes_from_a_checkpoint_spends_the_same(tmp_path: Path) -> None:
+    """The seed of `model_and_data` repeats the model, and neither the noise nor the batches."""
+    spent, weights = [], []
+    for is_resumed in (False, True, True):
+        engine = SecurePrivacyEngine(accountant="rdp")
+        model, optimizer, loader = make_private_with_epsilon(engine)
+        saved: dict[str, Any] = {"path": tmp_path / "1.pt", "module": model, "optimizer": optimizer}
+        if is_resumed:
+            engine.load_checkpoint(**saved)
+        for epoch in range(1 if is_resumed else 0, 2):
+            for x, y in loader:
+                step(model, optimizer, torch.nn.CrossEntropyLoss(), x, y)
+            if epoch == 0:
+                engine.save_checkpoint(**saved)
+        spent.append(engine.get_epsilon(1e-5))
+        weights.append(torch.cat([p.detach().reshape(-1) for p in model.parameters()]))
+    assert spent == [spent[0]] * 3
+    assert 2.9 < spent[0] <= 3.0
+    assert not torch.equal(weights[1], weights[2])
+
+
+def make_private_with_epsilon(engine: SecurePrivacyEngine) -> tuple[Any, ...]:
+    model, loader = model_and_data("cpu")
+    parts: tuple[Any, ...] = engine.make_private_with_epsilon(
         module=model,
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
         data_loader=loader,
         target_epsilon=3.0,
         target_delta=1e-5,
         epochs=2,
         max_grad_norm=1.0,
     )
+    return parts
+
+
+@pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha")
+def test_asking_by_epsilon_finds_the_multiplier() -> None:
+    _, optimizer, _ = make_private_with_epsilon(SecurePrivacyEngine(accountant="rdp"))
     assert 0.5 < optimizer.noise_multiplier < 5
     assert optimizer.sensitivity == 1.0 + 2.0**-47
+
+
+@pytest.mark.parametrize("mode", ["flat", "ghost"])
+def test_a_step_without_a_batch_of_the_private_loader_is_refused(mode: str) -> None:
+    model, old_loader = model_and_data("cpu")
+    options = {**MODES[mode], "checks_batches": True}
+    model, optimizer, criterion, loader = make_private(model, old_loader, **options)
+    before = [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(ArgumentError, match=r"Step 1 has no batch of .* returned .drawn so far: 0"):
+        step(model, optimizer, criterion, *next(iter(old_loader)))
+    for p, old in zip(model.parameters(), before, strict=True):
+        assert torch.equal(p, old)
+    for x, y in loader:
+        step(model, optimizer, criterion, x, y)
+    with pytest.raises(ArgumentError, match=r"Step 4 has no batch of .* returned .drawn so far: 3"):
+        step(model, optimizer, criterion, x, y)
+
+
+@pytest.mark.parametrize("mode", ["flat", "ghost"])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_parts_of_a_batch_memory_manager_are_one_step_for_each_batch(
+    mode: str, workers: int
+) -> None:
+    engine = SecurePrivacyEngine()
+    model, loader = model_and_data("cpu", torch.float32)
+    loader = torch.utils.data.DataLoader(loader.dataset, batch_size=32, num_workers=workers)
+    options = {**MODES[mode], "engine": engine, "checks_batches": True}
+    model, optimizer, criterion, loader = make_private(model, loader, **options)
+    part_sizes = []
+    for _ in range(2):
+        with BatchMemoryManager(
+            data_loader=loader, max_physical_batch_size=5, optimizer=optimizer
+        ) as parts:
+            for x, y in parts:
+                part_sizes.append(len(x))
+                step(model, optimizer, criterion, x, y)
+    assert max(part_sizes) == 5
+    assert engine.accountant.history == [(1.5, 1 / 3, 6)]
+    assert loader.batch_sampler.batches_drawn == 6
 
 
 @pytest.mark.parametrize("mode", ["flat", "ghost"])

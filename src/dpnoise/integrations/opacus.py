@@ -14,7 +14,9 @@ from dpnoise.core.errors import ArgumentError, ArgumentTypeError, reject, scrub_
 from dpnoise.integrations import clipping
 from dpnoise.integrations.opacus_internals import (
     GHOST_HOOKS,
+    DistributedPoissonSampler,
     EngineSteps,
+    PoissonSampler,
     check_unused,
     mark_used,
     secure_class,
@@ -55,7 +57,10 @@ class _SecureNoise:
     noise_multiplier: float
     max_grad_norm: float
     process_count = 1  # The number of processes whose sums are added.
+    # Draws the batches of the loader that `make_private` returns, if they are Poisson samples.
+    sampler: PoissonSampler | DistributedPoissonSampler | None = None
     _samples = 0
+    _steps = 0
 
     @property
     def sensitivity(self) -> float:
@@ -105,10 +110,17 @@ class _SecureNoise:
 
         Opacus keeps them on the parameters until `zero_grad`, and pickle saves them with a model.
         """
+        if self.sampler is not None and self.sampler.batches_drawn <= self._steps:
+            raise ArgumentError(
+                f"Step {self._steps + 1} has no batch of the data loader that make_private "
+                f"returned (drawn so far: {self.sampler.batches_drawn}). Train on that loader: "
+                "the epsilon counts its batches, one for each step."
+            )
         is_complete: float | None = super().pre_step(closure)  # type: ignore[misc]
         for p in self.params:
             p.grad_sample = None
         if is_complete:
+            self._steps += 1
             self._samples = 0
             self._delete_sums()
         return is_complete
@@ -482,6 +494,8 @@ class SecurePrivacyEngine(EngineSteps):
         if not _is_accounted(options):
             self.accountant = _UnsampledAccountant()
         prepared: tuple[Any, ...] = super().make_private(**options)
+        if options.get("poisson_sampling", True):
+            prepared[1].sampler = prepared[-1].batch_sampler
         return prepared
 
     def make_private_with_epsilon(self, **options: Any) -> tuple[Any, ...]:
@@ -491,6 +505,13 @@ class SecurePrivacyEngine(EngineSteps):
             raise ArgumentError(
                 "make_private_with_epsilon needs Poisson sampling: poisson_sampling must be True, "
                 "or one batch must have all records."
+            )
+        if len(self.accountant):
+            raise ArgumentError(
+                "make_private_with_epsilon needs an engine that has spent nothing, and this one "
+                f"has counted steps (number: {len(self.accountant)}). To resume a training, call "
+                "it before load_checkpoint. To train more, call make_private with a "
+                "noise_multiplier. For other data, make a new engine."
             )
         prepared: tuple[Any, ...] = super().make_private_with_epsilon(**options)
         return prepared

@@ -187,9 +187,12 @@ def choose_samples(count: int, rate: float) -> torch.Tensor:
 class PoissonSampler(uniform_sampler.UniformWithReplacementSampler):  # type: ignore[misc]
     """Batches of Opacus's Poisson sampling, drawn from secure bits."""
 
+    batches_drawn = 0
+
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the batches. Some may be empty."""
         for _ in range(self.steps):
+            self.batches_drawn += 1
             yield choose_samples(self.num_samples, self.sample_rate).tolist()
 
 
@@ -202,6 +205,8 @@ class DistributedPoissonSampler(
     the processes get out of step. This sampler yields empty batches.
     """
 
+    batches_drawn = 0
+
     def __iter__(self) -> Iterator[list[int]]:
         """Yield this process's part of each batch."""
         parts = torch.arange(self.total_size)
@@ -210,6 +215,7 @@ class DistributedPoissonSampler(
             parts = torch.randperm(self.total_size, generator=generator)
         local = parts[self.rank : self.total_size : self.num_replicas]
         for _ in range(self.num_batches):
+            self.batches_drawn += 1
             yield local[choose_samples(len(local), self.sample_rate)].tolist()
 
 
