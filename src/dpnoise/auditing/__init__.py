@@ -70,7 +70,8 @@ def audit(
     sensitivity
         The largest distance of two values, or of two answers, that the claim covers.
     neighbours
-        Pairs of neighbouring data sets, [(a, b), ...], or a relation: "vector" or "rows".
+        Pairs of neighbouring data sets, [(a, b), ...], or a relation: "vector", "rows", "added"
+        or "replaced".
     options
         Further options by name: `budget`, `confidence` and all others of `audit_noise` or
         `audit_mechanism`.

@@ -89,11 +89,13 @@ def audit_mechanism(  # noqa: PLR0913 - the options of an audit, which `AuditOpt
         The most by which each answer of neighbours="vector" changes.
     neighbours
         Pairs of neighbouring data sets, [(a, b), ...]; or a relation: "vector", answers to queries
-        that each move by at most the sensitivity, or "rows", one row added, removed or replaced.
+        that each move by at most the sensitivity; "added", one row added or removed; "replaced",
+        one row replaced; or "rows", both. Mechanisms that are private if a row is added may not be
+        if it is replaced. For unbounded differential privacy take "added", for bounded "replaced".
         Mechanisms that are given by name have neighbours.
     data
-        The rows that "rows" starts from: a list, an array or a frame. By default zeros and ones.
-        Give invented rows, because reports show numbers from them.
+        The rows that "rows", "added" and "replaced" start from: a list, an array or a frame. By
+        default zeros and ones. Give invented rows, because reports show numbers from them.
     size
         The number of answers in a "vector".
     exceptions

@@ -6,16 +6,15 @@ Callers give pairs of data sets one by one, or by the name of a relation.
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass
 from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
-from dpnoise.auditing.programs import to_json_types
+from dpnoise.auditing.data_rows import Cells, DataRows
 from dpnoise.auditing.targets.mechanisms import Data, Pair
 from dpnoise.auditing.targets.target import Target, TargetError
 from dpnoise.core.arrays import Floats
@@ -25,9 +24,16 @@ ValuePair = tuple[float, float]
 
 VECTOR: Final = "vector"
 ROWS: Final = "rows"
+ADDED: Final = "added"
+REPLACED: Final = "replaced"
+RELATIONS_OF_ROWS: Final = (ROWS, ADDED, REPLACED)
+_ACCEPTED: Final = "'vector', 'rows', 'added', 'replaced', or a list of pairs"
 _MOST_ROWS: Final = 12  # The most rows of a data set that are removed, repeated and replaced.
-# Numbers at which formats of integers end, which one of the rows to add has.
-_FORMAT_ENDS: Final = (0, *(2**k for k in (7, 8, 15, 16, 31, 32, 53)), -(2**15), -(2**31))
+# Numbers at which formats of integers end, and of floats nearly. Of the last two, integers get the
+# ends of their type.
+_FORMAT_ENDS: Final = (
+    0, *(2**k for k in (7, 8, 15, 16, 31, 32, 53)), -(2**15), -(2**31), 10**308, -(10**308),
+)  # fmt: skip
 MOST_PAIRS_LIKE: Final = 6 + len(_FORMAT_ENDS)  # The most pairs that a search adds.
 _SMALL_DATA_SETS: Final = ((1,), (0,), (0, 1), (1, 1, 1), (0, 0, 0, 0, 1), (0, 1) * 10)
 
@@ -57,7 +63,8 @@ def neighbours_of(neighbours: object, size: int, sensitivity: float, data: Data)
     """Return the caller's pairs, or those of a named relation.
 
     "vector" has `size` answers to queries that each move by at most the sensitivity. "rows" has
-    data sets that differ in one row, added to `data`, removed or replaced.
+    data sets that differ in one row, added to `data`, removed or replaced; "added" has those with a
+    row added or removed, "replaced" those with a row replaced.
 
     >>> neighbours_of("vector", 3, 1.0, None)[2]
     (array([1., 1., 1.]), array([2., 0., 0.]))
@@ -67,11 +74,11 @@ def neighbours_of(neighbours: object, size: int, sensitivity: float, data: Data)
     if isinstance(neighbours, str):
         if neighbours == VECTOR:
             return vector_pairs(check_integer("size", size, least=1), sensitivity)
-        if neighbours == ROWS:
-            return row_pairs(data)
-        reject("neighbours", neighbours, "be 'vector', 'rows', or a list of pairs of data sets")
+        if neighbours in RELATIONS_OF_ROWS:
+            return row_pairs(data, neighbours)
+        reject("neighbours", neighbours, f"be {_ACCEPTED} of data sets")
     if not isinstance(neighbours, Iterable):
-        accepted = "'vector', 'rows', or a list of pairs: [(a, b)]"
+        accepted = f"{_ACCEPTED}: [(a, b)]"
         raise ArgumentTypeError(f"neighbours must be {accepted}, got {type(neighbours).__name__}.")
     pairs = list(neighbours)
     for pair in pairs:
@@ -133,28 +140,49 @@ def vector_pairs(size: int, sensitivity: float = 1.0) -> list[tuple[Floats, Floa
     return [pair for (bytes0, bytes1), pair in by_bytes.items() if bytes0 != bytes1]
 
 
-def row_pairs(data: Data = None) -> list[Pair]:
-    """Return data sets that differ in one row: removed, added once more, replaced, or invented."""
-    if data is None:
-        bases = [list(base) for base in _SMALL_DATA_SETS]
-        added = [(base, [*base, extra]) for base in bases for extra in (0, 1)]
-        replaced = [(base, [1 - base[0], *base[1:]]) for base in bases]
-        return [([], [0]), ([], [1]), *added, *replaced]
-    take_rows = _row_getter(data)
-    n = len(data)
+def row_pairs(data: Data = None, relation: str = ROWS) -> list[Pair]:
+    """Return data sets that differ in one row: removed, added, replaced, or one of these.
+
+    Added rows are those of the data once more, and invented ones.
+    """
+    pairs = _pairs_of_bits() if data is None else _pairs_of_rows(data, relation)
+    if relation == ROWS:
+        return pairs
+    chosen = [(a, b) for a, b in pairs if (len(a) == len(b)) == (relation == REPLACED)]
+    if not chosen:
+        raise ArgumentError("data must have two different rows, or numbers or texts to change.")
+    return chosen
+
+
+def _pairs_of_bits() -> list[Pair]:
+    bases = [list(base) for base in _SMALL_DATA_SETS]
+    added = [(base, [*base, extra]) for base in bases for extra in (0, 1)]
+    replaced = [(base, [1 - base[0], *base[1:]]) for base in bases]
+    return [([], [0]), ([], [1]), *added, *replaced]
+
+
+def _pairs_of_rows(data: Data, relation: str) -> list[Pair]:
+    """Return pairs of the data and data with one row more, less or replaced.
+
+    Cells of a row are changed for the relation "replaced" only: of others, an added row has them.
+    """
+    rows = DataRows(data)
+    take_rows, n = rows.take, len(data)
     if not n:
         raise ArgumentError("data must have at least one row to remove.")
     every, chosen = list(range(n)), rows_to_change(data)
     removed = [(data, take_rows([i for i in every if i != gone])) for gone in chosen]
     repeated = [(data, take_rows([*every, i])) for i in chosen]
-    texts = list(map(repr, zip(*_columns(data), strict=True)))
+    texts = [repr(rows.row(i)) for i in every]
     replaced = [
         (data, take_rows([*every[:gone], other, *every[gone + 1 :]]))
         for gone, other in zip(chosen, chosen[1:] + chosen[:1], strict=True)
         if texts[gone] != texts[other]
     ]
-    outliers = [(data, more) for more in _with_row(data)]
-    return removed + repeated + replaced + _with_missing(data) + outliers
+    make = rows.with_cells if relation == REPLACED else rows.with_row
+    invented = [make(n - 1, cells) for cells in rows.invented_cells()]
+    changed = [(data, other) for other in invented if other is not None]
+    return removed + repeated + replaced + changed
 
 
 def rows_to_change(data: Data) -> list[int]:
@@ -163,7 +191,7 @@ def rows_to_change(data: Data) -> list[int]:
     if n <= _MOST_ROWS:
         return list(range(n))
     extremes = [0, n - 1]
-    for column in _columns(data):
+    for column in DataRows(data).columns.values():
         if all(map(is_real, column)):
             extremes += [int(np.argmin(column)), int(np.argmax(column))]
         else:
@@ -175,127 +203,51 @@ def rows_to_change(data: Data) -> list[int]:
 
 
 def pairs_like(pair: Pair) -> list[Pair]:
-    """Return pairs with the row that the pair adds, among other rows, and with other added rows.
+    """Return pairs that differ like a pair, among other rows, and by rows with other numbers.
 
     The other rows are none, one, all twice, copies of the added one, or sorted up or down. Added
-    rows have the numbers at which formats of integers end. There are at most `MOST_PAIRS_LIKE`.
+    rows have the numbers at which formats of numbers end. If the pair replaces a row, so do these.
+    There are at most `MOST_PAIRS_LIKE`.
 
     >>> pairs_like(([2, 1], [2, 1, 3]))[:3]
     [([], [3]), ([2], [2, 3]), ([2, 1, 2, 1], [2, 1, 2, 1, 3])]
     """
-    shorter, longer = sorted(pair, key=len)
-    if len(longer) != len(shorter) + 1:
-        return []
-    take_rows, n = _row_getter(longer), len(longer)
-    rows = list(zip(*_columns(longer), strict=True))
-    rest = list(zip(*_columns(shorter), strict=True)) if len(shorter) else []
-    added = next((i for i, row in enumerate(rest) if repr(row) != repr(rows[i])), n - 1)
-    others = [i for i in range(n) if i != added]
-    ordered = sorted(
-        range(n), key=lambda i: [(is_real(x), x if is_real(x) else repr(x)) for x in rows[i]]
-    )
-    moved = [([i for i in order if i != added], order) for order in (ordered, ordered[::-1])]
-    same = [(base, [*base, added]) for base in ([], others[:1], others * 2, [added] * n)]
-    like = [(take_rows(i), take_rows(j)) for i, j in same + moved if j != [*others, added]]
-    return like + [(longer, more) for number in _FORMAT_ENDS for more in _with_row(longer, number)]
+    shorter, longer = map(DataRows, sorted(pair, key=len))
+    n = len(longer)
+    is_replaced = len(shorter) == n
+    texts = [[repr(rows.row(i)) for i in range(len(rows))] for rows in (shorter, longer)]
+    differing = (i for i, text in enumerate(texts[0]) if text != texts[1][i])
+    changed = next(differing, n - 1)
+    others = [i for i in range(n) if i != changed]
+    bases: tuple[list[int], ...] = ([], others[:1], others * 2, [changed] * n)
+    ordered = sorted(range(n), key=lambda i: _sort_key(longer.row(i)))
+    orders = [([*base, changed], len(base)) for base in bases]
+    orders += [(order, order.index(changed)) for order in (ordered, ordered[::-1])]
+    like: list[tuple[Data | None, Data | None]] = []
+    for order, k in orders:
+        more = longer.take(order)
+        if is_replaced:
+            like.append((DataRows(more).with_cells(k, shorter.row(changed)), more))
+        elif order != [*others, changed]:
+            like.append((longer.take([*order[:k], *order[k + 1 :]]), more))
+    make = longer.with_cells if is_replaced else longer.with_row
+    like += [(longer.data, make(changed, cells)) for cells in _cells_at_ends(longer, changed)]
+    return [(a, b) for a, b in like if a is not None and b is not None and not _are_equal(a, b)]
 
 
-def _columns(data: Data) -> list[list[Data]]:
-    """Return the columns of rows, as lists; a row without parts is one of them."""
-    rows = to_json_types(data)
-    keys: list[Data] = [None]
-    if isinstance(rows[0], dict):
-        keys = list(rows[0])
-    elif isinstance(rows[0], list | tuple):
-        keys = list(range(min(map(len, rows))))
-    return [[row if key is None else row[key] for row in rows] for key in keys]
+def _sort_key(row: Cells) -> list[tuple[bool, Any]]:
+    return [(is_real(x), x if is_real(x) else repr(x)) for x in row.values()]
 
 
-def _with_missing(data: Data) -> list[Pair]:
-    """Return a pair with one more row, in which floats are NaN and texts are empty.
+def _cells_at_ends(rows: DataRows, i: int) -> list[Cells]:
+    """Return cells with the numbers at which formats end.
 
-    Only a list, an array of NumPy or a frame of pandas has such a row, if it has floats or texts.
+    They are for the columns in which row i has a number that no other row has, or else for all.
     """
-    n = len(data)
-    if isinstance(data, list):
-        rows = ((row, _without_values(row)) for row in reversed(data))
-        changed = (missing for row, missing in rows if repr(missing) != repr(row))
-        return [(data, [*data, missing]) for missing in changed][:1]
-    if isinstance(data, np.ndarray) and data.dtype.kind in "fU":
-        empty = np.full((1, *data.shape[1:]), np.nan if data.dtype.kind == "f" else "")
-        return [(data, np.concatenate([data, empty.astype(data.dtype)]))]
-    if hasattr(data, "iloc") and hasattr(data, "columns") and data.columns.is_unique:
-        more = data.iloc[[*range(n), n - 1]].reset_index(drop=True)
-        for name in more:
-            if getattr(more[name].dtype, "kind", "O") in "fO":
-                more.loc[n, name] = None
-        return [(data, more)] if more.iloc[-1].isna().any() else []
-    return []
-
-
-def _without_values(row: Data) -> Data:
-    """Return a row with NaN in place of its floats, and empty texts.
-
-    >>> _without_values({"age": 31.5, "city": "cork", "rooms": 2})
-    {'age': nan, 'city': '', 'rooms': 2}
-    """
-    if isinstance(row, dict):
-        return {key: _without_values(part) for key, part in row.items()}
-    if isinstance(row, list | tuple):
-        make = getattr(row, "_make", type(row))  # Named tuples take their parts one by one.
-        return make(map(_without_values, row))
-    if isinstance(row, float):
-        return math.nan
-    return "" if isinstance(row, str) else row
-
-
-def _with_row(data: Data, number: int | None = None) -> list[Data]:
-    """Return the data with one more row, whose numbers are this one, or larger than all others.
-
-    Only numbers in a list, in an array of NumPy or in a frame of pandas have such a row. Numbers
-    beyond the type of a column become the largest or the least that it has.
-    """
-    n = len(data)
-    if isinstance(data, list) and all(map(is_real, data)):
-        return [[*data, 10 * max(map(abs, data)) + 1 if number is None else number]]
-    if isinstance(data, np.ndarray) and data.dtype.kind in "iuf":
-        added = [_number_of(column, number) for column in data.reshape(n, -1).T]
-        row = np.array(added, dtype=data.dtype).reshape(1, *data.shape[1:])
-        return [np.concatenate([data, row])]
-    if hasattr(data, "iloc") and hasattr(data, "columns") and data.columns.is_unique:
-        more = data.iloc[[*range(n), n - 1]].reset_index(drop=True)
-        numeric = [name for name in more if getattr(more[name].dtype, "kind", "") in "iuf"]
-        for name in numeric:
-            more.loc[n, name] = _number_of(more[name].to_numpy(), number)
-        return [more] if numeric else []
-    return []
-
-
-def _number_of(column: NDArray[Any], number: int | None) -> float | int:
-    """Return a number of the column's type; by default ten times its largest if there is."""
-    is_whole = column.dtype.kind in "iu"
-    limits: Any = np.iinfo(column.dtype) if is_whole else np.finfo(column.dtype)
-    if number is not None:
-        inside = max(limits.min, min(number, limits.max))
-        return int(inside) if is_whole else float(inside)
-    finite = column[np.isfinite(column)].astype(np.float64)
-    beyond = min(10 * np.abs(finite).max(initial=0.0) + 1, float(limits.max) / 2)
-    return int(beyond) if is_whole else beyond
-
-
-def _row_getter(data: Data) -> Callable[[list[int]], Data]:
-    """Return a function that selects rows of a data set by their indices."""
-    if hasattr(data, "iloc"):
-        return lambda indices: data.iloc[indices]
-    if isinstance(data, list):
-        return lambda indices: [data[i] for i in indices]
-    if isinstance(data, tuple):
-        return lambda indices: tuple(data[i] for i in indices)
-    if hasattr(data, "num_rows") and hasattr(data, "take"):  # Arrow's tables.
-        return lambda indices: data.take(np.array(indices, dtype=np.int64))
-    if hasattr(data, "shape") and len(data.shape):  # Arrays, and frames of Polars.
-        return lambda indices: data[np.array(indices, dtype=np.int64)]
-    raise ArgumentTypeError("data must be rows: a list, an array or a frame.")
+    keys = rows.numeric_columns()
+    own = [key for key in keys if rows.columns[key].count(rows.columns[key][i]) == 1]
+    ends = [{key: rows.number(key, end) for key in own or keys} for end in _FORMAT_ENDS]
+    return list({repr(cells): cells for cells in ends if cells}.values())
 
 
 def pairs_of_values(

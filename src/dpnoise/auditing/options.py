@@ -12,7 +12,7 @@ import numpy as np
 import dpnoise.auditing.attacks
 from dpnoise.auditing.attacks.base import Attack, no_progress
 from dpnoise.auditing.attacks.certified_bounds import EPSILON, Claim, claim_of, gaussian_claim
-from dpnoise.auditing.neighbours import ROWS, WHOLE, check_pairs
+from dpnoise.auditing.neighbours import RELATIONS_OF_ROWS, ROWS, WHOLE, check_pairs
 from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
 from dpnoise.auditing.report import Finding, Report, collect_versions
 from dpnoise.auditing.targets.target import installed_version
@@ -103,7 +103,7 @@ class AuditOptions:
     @property
     def by_rows(self) -> bool:
         """Whether the pairs of data sets come from the rows of `data`."""
-        return isinstance(self.neighbours, str) and self.neighbours == ROWS
+        return isinstance(self.neighbours, str) and self.neighbours in RELATIONS_OF_ROWS
 
     @property
     def whole(self) -> bool:

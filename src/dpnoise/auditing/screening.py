@@ -86,7 +86,9 @@ def search_data_sets(
         except TargetError:
             return False
 
-    found = next(filter(None, map(pairs_like, best_pairs)), [])
+    # A row that is added shows more than one that is replaced.
+    ordered = sorted(best_pairs, key=lambda pair: len(pair[0]) == len(pair[1]))
+    found = next(filter(None, map(pairs_like, ordered)), [])
     like = list(filter(are_accepted, found))
     return screen_pairs(source, [*best_pairs, *like], sizes, estimator, progress), len(like)
 

@@ -33,7 +33,12 @@ Progress = Callable[[float, str], object]
 Watch = Callable[[list["Finding"]], object]
 
 BROKEN, FAILED, TOO_FEW = 1, 2, 3  # Exit statuses, for CI.
-_RELATIONS: Final = ("vector", "rows")  # Names of neighbours; others are files.
+_RELATIONS: Final = (
+    "vector",
+    "rows",
+    "added",
+    "replaced",
+)  # Names of neighbours; others are files.
 _LONGEST = 24  # The most characters of a data set in a table.
 
 
@@ -76,11 +81,13 @@ _OPTIONS: Final = (
     Option("--rho", float, "the claimed rho, in place of epsilon"),
     Option("--curve", bool, "compare Gaussian noise with its whole privacy curve"),
     Option("--neighbours", {"metavar": "NEIGHBOURS"},
-           "audit a mechanism (data, n) -> n outputs of any kind on such data sets: vector, rows, "
-           "or a JSON file with pairs of data sets, [[a, b], ...]"),
+           "audit a mechanism (data, n) -> n outputs of any kind on such data sets: vector; rows "
+           "(one added, removed or replaced), added (or removed), replaced; or a JSON file with "
+           "pairs of data sets, [[a, b], ...]"),
     Option("--data", {"metavar": "FILE"},
-           "the rows that --neighbours rows changes: a JSON file with a list, or a CSV file; give "
-           "invented rows, because reports show them"),
+           "the rows that --neighbours rows changes: a JSON file with a list, or a CSV file, which "
+           "the mechanism gets as a list of dicts; give invented rows, because "
+           "reports show them"),
     Option("--size", int, "answers of a vector (10)"),
     Option("--pair", {"action": "append", "type": _pair, "metavar": "A,B"},
            "two values; repeatable"),
