@@ -207,9 +207,10 @@ def equated_columns(node: Condition) -> Iterator[str]:
         for part in node.parts:
             yield from equated_columns(part)
     elif isinstance(node, Comparison) and node.sign in {"==", "!="}:
-        sides = node.left, node.right
-        if all(isinstance(side, SourceColumn) and side.kind == NUMBER for side in sides):
-            yield node.right.name
+        left, right = node.left, node.right
+        are_columns = isinstance(left, SourceColumn) and left.kind == NUMBER
+        if are_columns and isinstance(right, SourceColumn) and right.kind == NUMBER:
+            yield right.name
 
 
 def check_kinds(columns: Iterable[SourceColumn]) -> None:
