@@ -212,7 +212,8 @@ def test_errors_are_reported_before_noise_is_drawn(
         ([table, "--column", "income"], "has no column 'income'. Its first line has 2 entries."),
         ([table.with_suffix(".parquet"), "--column", "income"], "It has: city, x."),
         ([text, *mean], "Row 3 of column 'x' (the header not counted) holds text"),
-        ([text, *mean], "not a number. Correct it, or empty it and say --missing drop."),
+        ([text, *mean], "not a number. A number has no currency sign, unit or thousands sep"),
+        ([text, *mean], "Correct it, or empty it and say --missing drop."),
         ([commas, *mean, "--delimiter", ";"], "decimal commas, say --decimal , to read them."),
         (
             [no_id, *mean, "--person", "who", "--max-rows", "1"],

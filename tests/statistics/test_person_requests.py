@@ -436,6 +436,17 @@ def test_quantiles_cost_all_rows_of_a_person_together() -> None:
         assert request.cost().epsilon == 1
 
 
+def test_rows_without_an_id_count_whatever_the_bounds_of_a_person() -> None:
+    """Ann's three rows count as one, and as three persons without her id, as the unit says."""
+    ann = pl.DataFrame({"who": ["ann"] * 3, "x": [1.0, 2.0, 3.0]})
+    options: dict[str, Any] = {"person": "who", "max_rows": 1, "without_id": "own"}
+    request = Request(1e6, [Question(["count"]), Question(["persons"])], **options)
+    assert [row["value"] for row in publish(ann, request).rows()] == [1, 1]
+    nameless = ann.with_columns(who=pl.lit(None, pl.String))
+    assert [row["value"] for row in publish(nameless, request).rows()] == [3, 3]
+    assert request.privacy_unit.endswith("each row without an id counts as one person")
+
+
 def test_bounds_are_said_in_words() -> None:
     request = person_request(max_total_rows=4)
     unit = "one person (who), at most "
@@ -642,7 +653,10 @@ def test_a_signed_request_may_be_about_persons(tmp_path: Path) -> None:
     )
     request = load_request(path).request
     assert request.person == ("ward", "who")
-    assert request.privacy_unit == "one person (ward, who), at most 2 groups and 3 rows in each"
+    assert request.privacy_unit == (
+        "one person (ward, who), at most 2 groups and 3 rows in each; "
+        "each row without an id counts as one person"
+    )
     assert request.neighbours_in_words == "one person in another's place"
     assert request.cost_in_words == "rho 0.5"
 

@@ -239,7 +239,8 @@ _PEOPLE: Final = (
     Option(
         "--without-id",
         WITHOUT_ID,
-        "how to treat rows without an id: an error, or each its own person (error)",
+        "how to treat rows without an id: an error, or each its own person, which protects a "
+        "person with several such rows less (error)",
     ),
 )
 _RESULTS: Final = (

@@ -248,6 +248,8 @@ class RequestFields:
             words[0] += f", {_limit_words(limits, grouped=bool(self.grouped))}"
         own = ((question, self.own_limits_in_words(question)) for question in self.publish)
         words += [f"{question}, {bounds}" for question, bounds in own if bounds]
+        if self.without_id == "own":
+            words.append("each row without an id counts as one person")
         return "; ".join(words)
 
     def own_limits_in_words(self, question: Question) -> str:

@@ -110,7 +110,8 @@ class Request(RequestFields):
         "add-remove" hides whether a person is in the data. "replace" hides the values of a person,
         but not the number of persons.
     without_id
-        How to treat rows without an id: "error" raises, "own" counts each as another person.
+        How to treat rows without an id: "error" raises, "own" counts each as another person. A
+        person with k such rows is then protected with up to k times epsilon.
     delta
         The probability that epsilon does not hold, such as 1e-6. Gaussian noise and discovered
         groups need it; otherwise it must be 0.

@@ -37,6 +37,21 @@ def random_cities(number: int) -> list[str]:
     return [str(city) for city in np.random.default_rng().choice(["a", "b"], number)]
 
 
+def test_numbers_that_pandas_coerces_do_not_depend_on_other_rows() -> None:
+    """docs/publishing.md cleans so: a cell that is not a number is missing, and others stay."""
+    cells = ["€ 51.97", "31", "€ 1,200", "9007199254740993", "0.1"]
+    plan = Plan((Rows(), Sums("cost", grid=2.0**-10, least=0, most=2**40)), missing="drop")
+
+    def sum_of(texts: list[str | None]) -> Any:
+        amounts = pd.Series(texts, dtype=str).str.removeprefix("€").str.replace(",", "")
+        frame = pd.DataFrame({"cost": pd.to_numeric(amounts, errors="coerce")})
+        _, cost = tally(frame, plan).answers
+        return int(cost.total)
+
+    for text in ("unknown", "", None, "1e400", "-7", "18446744073709551616", "0.5", "True"):
+        assert sum_of([*cells, text]) - sum_of(cells) == sum_of([text, "0"])
+
+
 def test_categories_of_floats_are_floats() -> None:
     """An empty cell turns integers into floats, and rounds the large ones."""
     ids = pd.Series([float(2**53 + n) for n in range(4)], dtype="category")

@@ -107,7 +107,8 @@ def _missing_flag(unit: Unit, data: Data) -> IdFlag:
     is_missing = reduce(or_, (as_id(name, data).is_null() for name in unit.columns))
     error = ArgumentError(
         f"Some rows do not identify a person: {' or '.join(unit.columns)} is missing. Remove "
-        "them from the data, or count each as a separate person: {without_id}.",
+        "them from the data, or count each as a separate person: {without_id}. A person is then "
+        "protected less if several of their rows have no id.",
         without_id="own",
     )
     return _flag(LOST, is_missing, error if unit.without_id == "error" else None)
