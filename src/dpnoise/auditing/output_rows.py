@@ -27,6 +27,7 @@ from dpnoise.core.arrays import Floats
 from dpnoise.core.errors import short_repr
 from dpnoise.core.parallel import cores, run_in_parallel
 from dpnoise.core.safe_text import shorten
+from dpnoise.kernels import compile_kernel
 
 Outputs = Data  # Outputs of any type: the code checks their attributes.
 
@@ -44,6 +45,9 @@ _MIXER: Final = 0x9E3779B97F4A7C15  # An odd factor that mixes the bits of a has
 # The most objects that compare equal only to themselves; an abort may be such an object.
 _MOST_OBJECTS: Final = 256
 _THREAD_ROWS: Final = 1 << 14  # Rows from which on a thread pays.
+# Numbers that are converted at a time, so that they stay in the cache, but at least of these rows.
+_BLOCK_NUMBERS: Final = 1 << 15
+_LEAST_BLOCK_ROWS: Final = 64
 _LONGEST_TEXT: Final = 40  # Characters of a text in an event's words.
 _ACCEPTED: Final = "a number, a text, None, or tuples, lists and arrays of these"
 
@@ -198,13 +202,14 @@ class Encoder:
         if array.dtype.kind in _NUMBERS:
             numbers = rows[:, 1 : 1 + kept.shape[1]]
 
-            def clip(first: int, last: int) -> None:
-                span = slice(first, last)
-                np.clip(kept[span], -_LARGEST, _LARGEST, out=numbers[span], dtype=np.float64)
-                _mark_negative_zeros(numbers[span])
+            def convert(first: int, last: int) -> None:
+                step = max(_LEAST_BLOCK_ROWS, _BLOCK_NUMBERS // max(1, kept.shape[1]))
+                for start in range(first, last, step):
+                    block = kept[start : min(last, start + step)].T
+                    _convert_numbers(np.ascontiguousarray(block, np.float64), start, rows.T)
 
             if array.dtype.kind == "f":
-                run_in_parallel(clip, len(kept), _THREAD_ROWS, cores())
+                run_in_parallel(convert, len(kept), _THREAD_ROWS, cores())
             else:
                 numbers[:] = kept
         else:
@@ -289,6 +294,17 @@ def list_parts(
         outputs = [(*(view(output) for view in views), output) for output in as_list(outputs)]
     encoder = Encoder("what is replayed", [outputs], with_form=True)
     return encoder.decode(encoder.rows(outputs, len(outputs)), len(views))
+
+
+@compile_kernel
+def _convert_numbers(block: Floats, start: int, columns: Floats) -> None:
+    """Write numbers to the columns after the first one: clipped, and negative zeros marked."""
+    for j in range(block.shape[0]):
+        for i in range(block.shape[1]):
+            x = block[j, i]
+            clipped = math.copysign(_LARGEST, x) if abs(x) > _LARGEST else x
+            is_negative_zero = x == 0 and math.copysign(1.0, x) < 0
+            columns[1 + j, start + i] = _NEGATIVE_ZERO if is_negative_zero else clipped
 
 
 def _mark_negative_zeros(rows: Floats) -> None:
