@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -44,21 +43,17 @@ def fail(_value: float, _n: int) -> Any:
 hung = threading.Event()
 
 
-class Waited(threading.Thread):
-    """A call that waits until the target hangs, independent of the clock of a busy machine."""
-
-    def join(self, timeout: float | None = None) -> None:
-        """Wait, then abandon the call as after its time limit."""
-        del timeout
-        while self.is_alive() and not hung.is_set():
-            super().join(0.01)
-
-
 @pytest.fixture
 def wait_until_hung(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait until the target hangs, independent of the clock of a busy machine."""
+
+    def wait(ended: threading.Event, _seconds: float) -> bool:
+        while not ended.wait(0.01) and not hung.is_set():
+            pass
+        return ended.is_set()
+
     hung.clear()
-    ours = SimpleNamespace(Thread=Waited)
-    monkeypatch.setattr(calls, "threading", ours)
+    monkeypatch.setattr(calls, "_wait", wait)
 
 
 def hangs(value: float, n: int) -> Any:
@@ -365,6 +360,29 @@ def test_one_release_that_takes_longer_than_a_call_may_is_reported() -> None:
 
     with pytest.raises(TargetError, match=r"slow\(0, 1\) took more than 0\.1 s"):
         dpnoise.audit(slow, 1.0, neighbours=[(0, 1)], one_by_one=True, time_limit=0.1)
+
+
+def test_calls_share_a_thread_until_one_takes_too_long() -> None:
+    released = threading.Event()
+    with pytest.raises(TargetError, match=r"too long took more than 0\.01 s"):
+        call_in_time(released.wait, "too long", 0.01)
+    # The next call does not wait for the one that hangs.
+    threads = [call_in_time(threading.current_thread, "short", 60.0) for _ in range(2)]
+    assert threads[0] is threads[1]
+    released.set()
+
+
+def test_the_thread_of_calls_ends_with_the_thread_that_asked_for_them() -> None:
+    threads: list[threading.Thread] = []
+
+    def ask() -> None:
+        threads.append(call_in_time(threading.current_thread, "short", 60.0))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    asking.join()
+    threads[0].join(60.0)
+    assert not threads[0].is_alive()
 
 
 # The command -------------------------------------------------------------------------------------

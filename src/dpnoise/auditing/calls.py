@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from queue import SimpleQueue
 from typing import Final, TypeVar
 
 import numpy as np
@@ -38,7 +39,8 @@ _TIMED_RELEASES: Final = 64  # Releases that are timed to predict the total time
 # A file of Linux about the thread that reads it. Its second number is the nanoseconds in which the
 # thread could run, but other threads had all cores.
 _SCHEDULE: Final = "/proc/thread-self/schedstat"
-_queue = threading.local()  # The seconds for which calls of a thread waited, as `of_calls`.
+# Of each thread: the seconds for which its calls waited, as `of_calls`, and its idle `caller`.
+_queue = threading.local()
 _REASON: Final = (
     "An audit counts releases that are independent of each other. Draw new noise in each call, or "
     "have it ask for one release a call: one_by_one=True."
@@ -132,11 +134,49 @@ def _seconds_queued_here() -> float:
         return 0.0
 
 
+class _Caller:
+    """A thread that makes calls for another thread, one after the other.
+
+    It ends when nothing refers to this object any more, after the call that it is making.
+    """
+
+    def __init__(self) -> None:
+        self.process = os.getpid()  # A child process does not have the thread.
+        self.queued = 0.0  # Seconds for which the thread and its calls waited for a core so far.
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        threading.Thread(target=_make_calls, args=(self._calls,), daemon=True).start()
+
+    def __del__(self) -> None:
+        self._calls.put(None)
+
+    def make(self, call: Callable[[], None], seconds: float) -> bool:
+        """Make a call, and return whether it ended within the seconds."""
+        ended = threading.Event()
+
+        def run() -> None:
+            call()
+            ended.set()
+
+        self._calls.put(run)
+        return _wait(ended, seconds)
+
+
+def _wait(ended: threading.Event, seconds: float) -> bool:
+    return ended.wait(seconds)
+
+
+def _make_calls(calls: SimpleQueue[Callable[[], None] | None]) -> None:
+    while call := calls.get():
+        call()
+        del call  # It refers to the releases.
+
+
 def call_in_time(call: Callable[[], _Result], shown: str, seconds: float) -> _Result:
     """Make a call with a time limit; raise its exceptions as TargetError with the text `shown`.
 
-    The call runs in a separate thread, because only a thread can be abandoned when it hangs. If the
-    call forks, the child ends when the call returns in it.
+    The call runs in a separate thread, because only a thread can be abandoned when it hangs. The
+    next call uses the same thread if this one ends in time. If the call forks, the child ends when
+    the call returns in it.
     """
     result: list[_Result] = []
     failure: list[BaseException] = []
@@ -152,10 +192,12 @@ def call_in_time(call: Callable[[], _Result], shown: str, seconds: float) -> _Re
             os._exit(0)
         queued.append(_seconds_queued_here() + seconds_queued())
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    _queue.of_calls = seconds_queued() + sum(queued)
+    caller = _queue.__dict__.pop("caller", None)
+    if caller is None or caller.process != parent_pid:
+        caller = _Caller()
+    if caller.make(run, seconds):
+        _queue.of_calls = seconds_queued() + queued[0] - caller.queued
+        _queue.caller, caller.queued = caller, queued[0]
     for error in failure:
         if isinstance(error, TargetError):
             raise error
