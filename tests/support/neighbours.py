@@ -325,7 +325,7 @@ def requests(
             tuple(ASKED.values()), "x", LOWER, UPPER, 0.25, (-2.0, 0.0, 3.0), by, per_person
         )  # fmt: skip
         # The question shares the noisy sums of a variance, which contain these two.
-        separate = [replace(question, statistics=(name,)) for name in ("count", "mean")]
+        separate = [replace(question, statistics=(name,), edges=None) for name in ("count", "mean")]
         if total is not None:
             separate.append(replace(question, max_rows=2, max_total_rows=2))
         counts_cities = not by and not per_person

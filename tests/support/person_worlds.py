@@ -88,13 +88,14 @@ def requests(
         question = Question(
             tuple(ASKED.values()), "x", LOWER, UPPER, 0.25, (-2.0, 0.0, 3.0), by, per_person
         )  # fmt: skip
+        sums = replace(question, statistics=("sum", "median"), edges=None)
         # The question shares the noisy sums of a variance, which contain these two.
-        questions = [question, *(replace(question, statistics=(x,)) for x in ("count", "mean"))]
+        questions = [question, *(replace(sums, statistics=(x,)) for x in ("count", "mean"))]
         if not per_person:
             questions += [Question(("count",), by=by), Question((DISTINCT,), "code", by=by)]
         if total is not None:
-            questions.append(replace(question, statistics=("sum", "median"), max_total_rows=1))
-            questions.append(replace(question, statistics=("mean",), max_rows=2, max_total_rows=7))
+            questions.append(replace(sums, max_total_rows=1))
+            questions.append(replace(sums, statistics=("mean",), max_rows=2, max_total_rows=7))
         laplace = Request(
             1.0, questions, {"city": GROUPS} if by else {},
             missing="drop", person="who", max_groups=max_groups, max_rows=max_rows,
