@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import write_help
 from hypothesis import settings
+from support.choices import sample_parameters
 from support.package_source import nodes_by_module
 from support.page_examples import check_commands, check_python
 
@@ -227,7 +228,12 @@ print([float(x) for x in drawn])
     assert results[0] == pytest.approx(results[1], rel=1e-13, abs=1e-13)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_name)
+# Pages whose examples audit for seconds; `make test` runs a random one.
+SLOW_PAGES = [ROOT / f"docs/{name}.md" for name in ("auditing", "library-authors")]
+QUICK_PAGES = [page for page in PAGES if page not in SLOW_PAGES]
+
+
+@pytest.mark.parametrize("page", [*QUICK_PAGES, *sample_parameters(SLOW_PAGES, 1)], ids=page_name)
 def test_examples_in_the_pages_run(page: Path) -> None:
     check_python(page)
 
