@@ -62,6 +62,7 @@ def test_a_small_error_of_the_scale_is_found(epsilon: float, factor: float) -> N
     assert report.epsilon_lower <= factor * epsilon
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 def test_noise_of_the_right_scale_is_not_broken(epsilon: float) -> None:
     report = dpnoise.audit(
@@ -105,6 +106,7 @@ def test_a_raw_value_once_in_a_thousand_times_is_found() -> None:
     assert dpnoise.audit(leak_rarely, 1.0, budget=1_250_000).broken
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("dtype", "attacks"), [(np.float32, ["feasibility"]), (np.float64, None)])
 def test_noise_of_64_bits_narrowed_to_32_before_it_is_added_is_found(
     dtype: Any, attacks: Any
@@ -119,6 +121,7 @@ def test_noise_of_64_bits_narrowed_to_32_before_it_is_added_is_found(
     assert report.epsilon_lower > 3
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "release",
     [
@@ -192,6 +195,7 @@ LARGE_VALUES: dict[str, Callable[[float, int], Floats]] = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", LARGE_VALUES)
 def test_large_values_that_are_treated_differently_are_found(kind: str) -> None:
     """The largest of the pairs that are always tried has 1001."""
@@ -199,6 +203,7 @@ def test_large_values_that_are_treated_differently_are_found(kind: str) -> None:
     assert report.broken
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("sensitivity", [0.1, 1 / 3, 1.0, 1e300])
 def test_pairs_that_are_searched_for_are_neighbours(dtype: Any, sensitivity: float) -> None:
@@ -281,6 +286,7 @@ def test_the_command_has_a_status_of_its_own_for_it(capsys: pytest.CaptureFixtur
 # Other claims ------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("scale", "options", "broken"),
     [
@@ -421,6 +427,7 @@ DEPENDENT = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("release", DEPENDENT.values(), ids=DEPENDENT.keys())
 def test_releases_that_depend_on_each_other_are_refused(release: Release) -> None:
     with pytest.raises(TargetError, match=r"depend on each other|gave one number"):
@@ -466,7 +473,7 @@ CHANGES: dict[str, Callable[[NDArray[np.int64], int], Any]] = {
 
 @pytest.mark.parametrize(
     ("change", "neighbours"),
-    sample_parameters([(change, pairs) for change in CHANGES for pairs in (None, [(0, 1)])], 5),
+    sample_parameters([(change, pairs) for change in CHANGES for pairs in (None, [(0, 1)])], 2),
 )
 def test_what_changes_with_time_and_not_with_the_data_is_never_called_broken(
     change: str, neighbours: Any

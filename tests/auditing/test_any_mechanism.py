@@ -93,7 +93,7 @@ KINDS: dict[str, Callable[[bool], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", sample_parameters(KINDS, 10))
+@pytest.mark.parametrize("kind", sample_parameters(KINDS, 4))
 def test_a_bit_is_found_in_every_kind_of_output(kind: str) -> None:
     def mechanism(bit: int, n: int) -> list[Any]:
         return [KINDS[kind](answer) for answer in flip(bit, n, epsilon=2.0).tolist()]
@@ -103,6 +103,7 @@ def test_a_bit_is_found_in_every_kind_of_output(kind: str) -> None:
     assert report.epsilon_lower < 2.0
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float32", ">f8", "U3", "S3", "complex128"])
 def test_an_array_of_any_format_is_taken(dtype: str) -> None:
     assert audit_bits(lambda bit, n: flip(bit, n, 2.0).astype(np.int8).astype(dtype)).broken
@@ -119,6 +120,7 @@ def test_a_frame_has_an_output_on_each_row() -> None:
     assert audit_bits(lambda bit, n: as_frame(bit, n)["answer"]).broken
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "outputs",
     [
@@ -231,6 +233,7 @@ def test_next_to_an_event_that_chance_may_have_chosen_a_sure_one_is_counted(
     assert len(counts) == len(chosen)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("n", [1_000, 40_000, 300_000])
 def test_no_more_is_drawn_than_the_budget_says(n: int) -> None:
     drawn = []
@@ -700,6 +703,7 @@ assert dpnoise.audit(lambda data, n: [data] * n, 1.0, neighbours=[(0, 1)], budge
 # Words -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
@@ -922,6 +926,7 @@ def test_an_exception_that_is_raised_now_and_then_is_an_output_of_its_own() -> N
     assert report.epsilon_lower > 2
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("bits", [(1,), (0, 1)])
 def test_an_exception_that_first_occurs_late_starts_the_audit_again(bits: tuple[int, ...]) -> None:
     """The first outputs raise none, then 5 % do. At both data sets that reveals nothing."""
@@ -1007,6 +1012,7 @@ DISTINCT: dict[str, Callable[[float, float], Any]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", DISTINCT)
 def test_independent_outputs_of_any_kind_are_refused_no_more_often_than_the_error_says(
     kind: str,

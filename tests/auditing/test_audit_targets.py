@@ -215,6 +215,7 @@ def test_a_target_that_hangs_is_left_after_the_time_limit() -> None:
     go_on.set()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("text", "message"),
     [

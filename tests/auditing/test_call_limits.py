@@ -76,6 +76,7 @@ def true_epsilon(kind: str) -> float:
 # Any dependence ----------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("error", [0.1, 0.001])
 @pytest.mark.parametrize("calls", [1, 5, 40, 500 if LONG else 150])
 def test_a_limit_of_a_mean_holds_for_calls_that_are_all_or_nothing(
@@ -107,7 +108,7 @@ def test_it_is_the_limit_of_the_average_if_calls_differ() -> None:
 BETA_LAWS = [(0.1, 0.1), (2.0, 2.0), (0.05, 5.0), (300.0, 200.0)]
 
 
-@pytest.mark.parametrize(("a", "b"), sample_parameters(BETA_LAWS, 2))
+@pytest.mark.parametrize(("a", "b"), sample_parameters(BETA_LAWS, 1))
 def test_it_holds_for_calls_of_any_law(a: float, b: float) -> None:
     check_rate(lambda: mean_limit(rng.beta(a, b, size=60), 0.1) > a / (a + b), 400, 0.1)
 
@@ -141,7 +142,7 @@ def certify(kind: str) -> Any:
     return counting.certify(counted, AuditOptions(epsilon=1.0, confidence=CONFIDENCE), 0.1)
 
 
-@pytest.mark.parametrize("kind", sample_parameters(EFFECTS, 3))
+@pytest.mark.parametrize("kind", sample_parameters(EFFECTS, 1))
 def test_limits_are_wrong_no_more_often_than_stated_if_releases_of_a_call_share_an_effect(
     kind: str,
 ) -> None:
@@ -150,6 +151,7 @@ def test_limits_are_wrong_no_more_often_than_stated_if_releases_of_a_call_share_
     check_rate(lambda: certify(kind).epsilon_lower > true, 200, 1 - CONFIDENCE)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", STRONG)
 def test_exact_limits_would_be_wrong_too_often_with_these_effects(kind: str) -> None:
     """More often than the stated error explains: so the test above could fail."""
@@ -165,6 +167,7 @@ def test_strong_effects_are_suspected() -> None:
     assert {certify(kind).limits for kind in STRONG} == {"any dependence"}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("calls", "share"), [(500, 0.5), (500, 1e-3), (500, 0.999), (32, 0.1)])
 def test_p_values_of_independent_releases_are_hardly_too_small(calls: int, share: float) -> None:
     """Of 1,000 counts in calls of 20 to 40 releases; 15 hits at least. Few hits give few values."""

@@ -57,6 +57,7 @@ def test_a_budget_is_not_exceeded_and_the_last_count_has_the_largest_part(
         assert learned * (sizes.tuning + sizes.comparing) >= min(0.2 * budget, learned * 7e6) - 4
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("dtype", "size"), [(np.int8, 2), (np.bool_, 2), (np.int64, 8), (float, 8)]
 )

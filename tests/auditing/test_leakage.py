@@ -155,6 +155,7 @@ def test_the_machine_s_law_is_that_of_all_uniforms_one_by_one(
     }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("form", "p"), [("theorem", 4), ("pairs", 4)])
 @pytest.mark.parametrize("fmt", [FLOAT16, FLOAT32, BFLOAT16], ids=lambda fmt: fmt.name)
 def test_halves_give_the_law_of_the_whole_kernel(form: str, p: int, fmt: Format) -> None:
@@ -266,6 +267,7 @@ def test_delta_is_the_largest_difference_over_all_sets() -> None:
             assert delta(epsilon, law0, law1) == pytest.approx(best, abs=1e-14)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("n", "has_holes"), [(4, False), (8, True)])
 def test_the_factor_of_eight_uniforms_opens_holes_again(n: int, has_holes: bool) -> None:  # noqa: FBT001
     """The numbers between 2 and 2 sqrt(2), times 1/sqrt(2), are too few to fill sqrt(2) to 2."""

@@ -167,6 +167,7 @@ def test_cells_of_few_edges_are_found(edges: list[float]) -> None:
     check_cells(np.array([*edges, np.inf]), np.array([0.0, -0.0, np.nan, 1e-323, -8.0, 1e301]))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", [np.float64, np.int16])
 def test_special_numbers_are_marked_by_their_indices(kind: type) -> None:
     points = np.array([-1000.0, 0.0, 3.0])

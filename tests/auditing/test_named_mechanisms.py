@@ -112,6 +112,7 @@ def test_every_mechanism_that_selects_has_its_audit() -> None:
     assert len(offered) == 2
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["dpnoise.statistics.count", "dpnoise.NoisyMax"])
 def test_too_little_noise_in_our_own_is_found(name: str) -> None:
     """The mechanism is made for an epsilon of 8, and audited with a claim of 1."""
@@ -122,6 +123,7 @@ def test_too_little_noise_in_our_own_is_found(name: str) -> None:
     assert report.broken
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", OWN)
 def test_a_mechanism_gives_as_many_outputs_as_are_asked_for_of_every_data_set(name: str) -> None:
     mechanism = MECHANISMS[name]

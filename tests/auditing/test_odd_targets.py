@@ -83,6 +83,7 @@ ODD: dict[str, tuple[Callable[[float, int], Any], str]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.usefixtures("wait_until_hung")
 @pytest.mark.parametrize("odd", ODD)
 def test_a_target_that_turns_odd_is_named_and_keeps_what_was_certified(odd: str) -> None:
@@ -254,6 +255,7 @@ def test_without_a_budget_a_slow_target_is_asked_for_what_comes_in_two_minutes(
     assert "budget=" not in report.command
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("first_compiled", [1, 2])
 def test_a_target_that_compiles_in_its_first_calls_gets_the_whole_budget(
     clock: Clock, first_compiled: int

@@ -104,6 +104,7 @@ def write(event: Proposal, encoder: Encoder) -> str:
     return write_event(event, encoder.decode, *codes, encoder.form_index)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("kind", "public"),
     [*((kind, ()) for kind in KINDS), ("a parity", (1,)), ("NaN", (1,)), ("rare texts", (1,))],
@@ -126,6 +127,7 @@ def test_every_learned_event_is_true_of_the_same_outputs_as_its_text(
     assert len(differ) <= (len(events) // 4 if kind == "many texts" else 0), differ[:1]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("kind", "called"),
     [
@@ -223,6 +225,7 @@ OF_KIND: dict[str, str] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", views.KINDS)
 def test_every_kind_of_learned_events_is_counted_again_alike(
     kind: str, monkeypatch: pytest.MonkeyPatch

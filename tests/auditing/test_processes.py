@@ -35,6 +35,7 @@ def one_by_one(draw: Callable[[], float]) -> Callable[[float, int], Floats]:
     return lambda value, n: np.array([value + draw() for _ in range(n)])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "target",
     [
@@ -51,6 +52,7 @@ def test_a_generator_copied_by_a_fork_repeats_its_noise(target: Target) -> None:
     assert seen.words == "All 3 children drew the same 64 releases."
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "target",
     [

@@ -167,6 +167,7 @@ def test_data_of_a_class_of_ones_own_is_copied_for_each_call() -> None:
     assert audit_flip(spoil, neighbours=[(Rows(0), Rows(1))]).broken
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("one_by_one", [False, True])
 @pytest.mark.parametrize("make", [np.random.default_rng, np.random.RandomState, random.Random])
 def test_the_noise_of_a_generator_in_the_data_is_not_repeated(make: Any, one_by_one: bool) -> None:  # noqa: FBT001 - a parameter of the test
@@ -233,6 +234,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "files", [["--neighbours", "pairs.json"], ["--neighbours", "rows", "--data", "rows.csv"]]
 )

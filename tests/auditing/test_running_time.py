@@ -55,6 +55,7 @@ def test_the_pair_whose_times_differ_the_most_is_counted() -> None:
     assert seen.measured["epsilon_lower"] > 2
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "pair", [(2, 3), ([1] * 20, [1] * 21), (np.zeros(9), np.ones(9))], ids=["int", "list", "array"]
 )

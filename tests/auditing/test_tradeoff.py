@@ -38,6 +38,7 @@ def is_wrong(curve: TradeoffCurve) -> bool:
     return any(beta < true_beta(alpha, 1.0) for alpha, beta in curve.corners[1:-1])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("shared", [0.0, 0.02, 0.5])
 def test_all_corners_are_above_the_true_curve_together(shared: float) -> None:
     """At an error of 0.2, at most one curve of five has a corner below: counted in 40 curves.

@@ -96,6 +96,7 @@ SEPARATED: dict[str, tuple[Callable[[int, int], Floats], float, float]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", SEPARATED)
 def test_a_discriminant_separates_two_data_sets_nearly_as_well_as_their_ratio(kind: str) -> None:
     draw, of_ratio, share = SEPARATED[kind]
@@ -115,6 +116,7 @@ def test_a_discriminant_separates_two_data_sets_nearly_as_well_as_their_ratio(ki
     assert max(distances) > share * of_ratio
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["a normal score", "rare leaks"])
 def test_a_clear_event_leaves_most_releases_to_the_last_count(kind: str) -> None:
     """Both counts had two thirds of the releases."""
@@ -147,6 +149,7 @@ def forget_noise(bit: int, n: int, parts: int, rate: float) -> Any:
     return noisy + 42 + bit * (np.arange(parts) == parts // 2)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("parts", [1, 40])
 def test_noise_that_is_rarely_forgotten_is_one_event(parts: int) -> None:
     """False-alarm rate: below 1e-8, that of fewer than ten where 40 are expected."""

@@ -104,6 +104,7 @@ def test_status_1_is_broken(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     assert [path.name for path in folder.iterdir()] == ["report.json"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("options", [[], ["--neighbours", "vector", "--size", "1"]])
 def test_the_page_and_the_terminal_show_event_curve_ceiling_and_how_to_reproduce(
     options: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
@@ -140,6 +141,7 @@ def test_status_0_is_nothing_found(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Not broken by these attacks. This does not mean safe." in out
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -272,6 +272,7 @@ def check_refusal(answer: tuple[int, str, str], words: str, draws: list[str]) ->
     assert Path("ok.csv").read_text() == "x,city\n1,cork\n2,dublin\n"
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize(("arguments", "words"), RELEASES)
 def test_a_hostile_release_is_refused(
     arguments: list[object], words: str, run: Run, draws: list[str]
@@ -419,6 +420,7 @@ def run_with_signal(*arguments: str) -> "subprocess.CompletedProcess[bytes]":
     return subprocess.run(command, check=False, capture_output=True)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129)])
 def test_a_signal_that_ends_the_command_leaves_nothing(name: str, status: int) -> None:
     process = run_with_signal(name, "handled")

@@ -45,6 +45,7 @@ def release_with_name(
     return printed.out, json.loads(Path("r.json").read_text())["releases"]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_names_are_printed_as_they_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     out, published = release_with_name(name, capsys)
@@ -55,6 +56,7 @@ def test_names_are_printed_as_they_are(name: str, capsys: pytest.CaptureFixture[
     assert [release["group"] for release in published] == [name, "other"]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", CONTROL_NAMES)
 def test_control_characters_are_printed_as_escapes(
     name: str, capsys: pytest.CaptureFixture[str]

@@ -105,6 +105,7 @@ def folder_has_only(*names: str) -> bool:
 # Regular files -----------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(4)
 @for_each_writer
 def test_a_new_file_has_the_mode_that_the_umask_gives(
     command: Command, option: str, ending: str
@@ -120,6 +121,7 @@ def test_a_new_file_has_the_mode_that_the_umask_gives(
     assert folder_has_only(target.name)
 
 
+@pytest.mark.sample(4)
 @for_each_writer
 def test_a_file_that_is_replaced_hands_on_its_mode(
     command: Command, option: str, ending: str
@@ -240,6 +242,7 @@ def test_a_read_only_file_stays_as_it_is() -> None:
 # Links -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(4)
 @for_each_writer
 def test_a_link_stays_a_link_and_its_target_is_written(
     command: Command, option: str, ending: str
@@ -294,6 +297,7 @@ def read_from_pipe(path: Path, write: Callable[[], int]) -> tuple[int, bytes]:
     return status, received[0]
 
 
+@pytest.mark.sample(4)
 @for_each_writer
 def test_a_named_pipe_is_written_to(command: Command, option: str, ending: str) -> None:
     pipe = Path(f"pipe{ending}")
@@ -308,6 +312,7 @@ def test_a_named_pipe_is_written_to(command: Command, option: str, ending: str) 
         assert json.loads(content)["format"] == 4
 
 
+@pytest.mark.sample(4)
 @ROOT_ONLY
 @for_each_writer
 def test_a_device_stays_a_device(command: Command, option: str, ending: str) -> None:
@@ -377,6 +382,7 @@ def test_a_descriptor_that_takes_nothing_is_refused_before_noise_is_drawn(
     assert "cannot be written" in lines[2]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["/dev/fd/1", "link"])
 def test_the_standard_output_is_written_to_from_where_it_is(name: str) -> None:
     """The file is open in the shell and has a line already; the output is appended."""

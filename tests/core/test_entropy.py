@@ -368,6 +368,7 @@ class ShiftedKey(Key):
         return super().stream(word + words_in_a_block(self.cipher) * (2**32 - 100))
 
 
+@pytest.mark.sample(18)
 @pytest.mark.parametrize(
     ("kind", "group_size"),
     [(Key, 2**32), (ShiftedKey, 2**32), (Key, 37)],
@@ -530,6 +531,7 @@ def test_no_repeats_after_fork() -> None:
     assert count_repeats([*draws, draw(rng)]) == 0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_no_repeats_in_processes(method: str) -> None:
     rng = dpnoise.Generator()

@@ -48,6 +48,7 @@ def interrupt_at(
     return collected
 
 
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
 @pytest.mark.parametrize("method", ["random", "laplace", "normal"])

@@ -159,6 +159,7 @@ def with_checksum(data: bytes) -> bytes:
     return hashlib.sha256(data).digest() + data
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "damage",
     [
@@ -220,6 +221,7 @@ def test_the_same_in_one_s_own_folder_is_unpickled(base: Path, tmp_path: Path) -
     assert (tmp_path / "marker").exists()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("mode", [0o770, 0o705])
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_a_file_or_folder_that_others_may_open_is_not_read(
@@ -334,6 +336,7 @@ def test_the_place_is_that_of_the_user_s_caches(
     assert cache.safe_folder(STAMP) == tmp_path / "Library" / "Caches" / "dpnoise" / STAMP
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("home", ["", "/", "relative", None])
 def test_without_a_home_there_is_no_place(
     home: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -35,6 +35,7 @@ POLYNOMIALS = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", POLYNOMIALS)
 def test_a_planted_error_in_any_coefficient_is_found(name: str) -> None:
     """Each coefficient in turn is changed so that the polynomial changes by twice the bound."""
@@ -166,6 +167,7 @@ def random_rows(count: int, n: int) -> NDArray[np.uint64]:
     return np.frombuffer(np.random.default_rng().bytes(8 * n * count), np.uint64).reshape(-1, n)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("form", NUMBERS)
 def test_the_true_error_is_within_the_bound(form: str) -> None:
     """On random points and on adversarial ones; the margin is printed (pytest -s)."""
@@ -182,6 +184,7 @@ def test_the_true_error_is_within_the_bound(form: str) -> None:
     assert max(on_random, on_adversarial) <= 1
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("form", NUMBERS)
 @pytest.mark.parametrize("bits", [6, 8, 10, 20])
 def test_the_bound_holds_for_short_words(form: str, bits: int) -> None:
@@ -315,6 +318,7 @@ def mpmath_formula(form: str, u: Sequence[mpmath.mpf]) -> mpmath.mpf:
     return -log_v(u[0]) if form == "exponential" else -mpmath.log(-log_v(u[0]))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("form", NUMBERS)
 def test_the_reference_agrees_with_mpmath(form: str) -> None:
     """For 192 digits of each uniform, the ball contains the value and is narrow."""

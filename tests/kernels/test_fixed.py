@@ -338,6 +338,7 @@ BOUNDS: dict[str, tuple[float, Callable[[int], float]]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", BOUNDS)
 def test_no_point_is_further_off_than_is_claimed(name: str) -> None:
     """On 10^4 random points and on adversarial ones; pytest -s prints the largest error."""
@@ -392,6 +393,7 @@ def body_of(kernel: Any) -> str:
     return code[start : code.index("\n}", start)]
 
 
+@pytest.mark.sample(2)
 @compiler
 @pytest.mark.parametrize("name", ["minus_log", "half_sine", "root"])
 def test_nothing_is_divided_nothing_is_a_float_nothing_is_called(name: str) -> None:

@@ -50,6 +50,7 @@ def test_a_release_has_this_machine_s_byte_order_and_the_same_values(
         assert released.tolist() == expected.tolist()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", FLOATS + INTEGERS)
 def test_lists_series_and_choices_read_either_byte_order(kind: str) -> None:
     values = np.array([1, 2, 100], kind)
@@ -91,6 +92,7 @@ def test_a_numpy_integer_becomes_a_python_int_without_a_limit(kind: str) -> None
 BOUNDS: list[dict[str, Any]] = [{}, {"lower": -1e30}, {"upper": 3.5e38}, {"upper": 10**30}]
 
 
+@pytest.mark.sample(100)
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("kind", FLOATS + INTEGERS)
 @pytest.mark.parametrize("bounds", BOUNDS, ids=str)
@@ -114,6 +116,7 @@ def test_values_that_are_not_finite_are_refused_without_a_warning(kind: str) -> 
                     mechanism.release(value)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("scale", [1e-320, 1.0, 1e300, 1.7e308, np.array([3e38, 1.0], np.float32)])
 def test_noise_beyond_the_range_of_a_format_is_drawn_without_a_warning(

@@ -146,6 +146,7 @@ def random_rows(count: int, n: int) -> list[tuple[int, ...]]:
     ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("form", ADDITIVE)
 def test_the_noise_is_within_its_error(form: str) -> None:
     """On 3000 random points, half of them of random size, and on adversarial ones."""

@@ -50,6 +50,7 @@ def is_inverted(distribution: Distribution, options: dict[str, Any]) -> bool:
     return options.get("form") == "gammas" or not (2 * shape).is_integer()
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize(
     ("distribution", "options", "fourth"),
     SAMPLERS,
@@ -99,6 +100,7 @@ WHOLES = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("whole", "parties"), WHOLES, ids=[f"{w} / {k}" for w, k in WHOLES])
 def test_the_sum_of_shares_has_the_whole_distribution(whole: Any, parties: int) -> None:
     share = whole.share(parties)
@@ -141,6 +143,7 @@ ENUMERATED: list[tuple[str, dict[str, Any], naive.Formula, int, int]] = [
 ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("method", "options", "formula", "n", "p"),
     ENUMERATED,

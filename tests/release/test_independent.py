@@ -56,6 +56,7 @@ def assert_same(released: Any, expected: list[float]) -> None:
     assert not np.any(np.signbit(released) & (np.asarray(released) == 0.0))
 
 
+@pytest.mark.sample(6)
 @for_ciphers
 @for_arrays
 @pytest.mark.parametrize("dtype", independent.FORMATS)
@@ -77,6 +78,7 @@ def test_floats_equal_a_second_implementation(
         assert_same(released.reshape(-1), expected)
 
 
+@pytest.mark.sample(8)
 @for_ciphers
 @for_arrays
 @pytest.mark.parametrize("count", [1, 2, 7, 120, 121])
@@ -193,6 +195,7 @@ def test_scalar_integers_equal_a_second_implementation(kind: str, form: str, cip
             )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("mechanism", "form"),
     [(dpnoise.NoisyMax, "exponential"), (dpnoise.ExponentialMechanism, "gumbel")],

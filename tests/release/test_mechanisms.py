@@ -28,6 +28,7 @@ gaussian = dpnoise.GaussianMechanism(epsilon=1.0, delta=1e-6, sensitivity=1.0)
 KEY = bytes(range(32))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mechanism", [laplace, gaussian])
 def test_the_kind_that_goes_in_comes_out(mechanism: Any) -> None:
     def release_same_type(value: Any) -> Any:

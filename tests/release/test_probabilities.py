@@ -288,6 +288,7 @@ def several_leaders(candidates: int, size: float) -> float:
     return 2.0**-43 * (3 + math.log(candidates) + size) + candidates * 2.0**-44
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("form", [EXPONENTIAL.name, GUMBEL.name])
 @pytest.mark.parametrize("candidates", [2, 50])
 def test_the_reference_selects_no_more_often_than_the_bound_says(

@@ -62,6 +62,7 @@ def test_the_selection_equals_the_reference(mechanism: Any, form: str) -> None:
         )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("mechanism", "form"), MECHANISMS)
 def test_scores_that_floats_cannot_distinguish_are_refined(mechanism: Any, form: str) -> None:
     """With scores far beyond 2^53 scales the noise vanishes in floats, but still decides."""
@@ -214,6 +215,7 @@ def test_candidates_and_kinds_of_scores() -> None:
     assert isinstance(mech.select(np.array(scores)), int)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("mechanism", "form"), MECHANISMS)
 def test_scores_that_a_float_rounds_are_compared_exactly(mechanism: Any, form: str) -> None:
     """Above 2^53 neighbouring integers have the same float; the margin covers this rounding."""

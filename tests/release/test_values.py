@@ -126,6 +126,7 @@ def test_every_mechanism_is_tested_and_every_argument() -> None:
     assert named == GOOD.keys() == BAD.keys(), "give it values"
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)
 @given(data=st.data())
 @settings(max_examples=25)

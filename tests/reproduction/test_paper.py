@@ -96,6 +96,7 @@ def test_arrays_of_the_numpy_listing_have_the_law() -> None:
     check_probability(float(stats.kstest(sample, stats.laplace.cdf).pvalue))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("key", sorted(TIMED))
 def test_timings_are_measured_and_judged_by_their_own_numbers(key: str) -> None:
     judgement = reproduction.PIECES[key].check(QUICK)
@@ -259,6 +260,7 @@ def test_the_densities_match_the_appendix() -> None:
         check_limit(p_value)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("over", ["U1", "U2"])
 @pytest.mark.parametrize(("value", "scale"), [(0.0, 1.0), (3.7, 0.3)])
 def test_the_searches_find_the_uniforms_of_every_gaussian(

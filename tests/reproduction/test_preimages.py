@@ -74,6 +74,7 @@ def test_the_search_over_u2_finds_the_pair_and_hardly_another(p: int) -> None:
         check_probability(float(stats.poisson.sf(found - 1, expected)))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("p", [2, 8, 12, 16, 20, 22, 24])
 def test_the_search_over_u1_finds_the_pair_in_as_many_checks_as_reach_it(p: int) -> None:
     """U1 is tried from 1 - exp(-N1^2/2) on: where the radius is at least |N1|."""
@@ -86,6 +87,7 @@ def test_the_search_over_u1_finds_the_pair_in_as_many_checks_as_reach_it(p: int)
         assert abs(search.checks - 2**p * math.exp(-z * z / 2)) <= 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("p", "samples"), [(8, 4000), (12, 2000 if LONG else 1000), (16, 400 if LONG else 200)]
 )
@@ -115,6 +117,7 @@ def test_an_outlier_is_found_at_once() -> None:
                 assert search.checks <= math.exp(-z * z / 2) * 2**24 + 1 < 64
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("over", ["U1", "U2"])
 @pytest.mark.parametrize(("value", "scale"), [(0.0, 1.0), (1.0, 4.2), (2.0**38, 1.0), (0.3, 1e-3)])
 def test_all_preimages_are_found_that_enumeration_finds(
@@ -207,6 +210,7 @@ def check_agreement(z: float, p: int, table: Floats, ordered: Floats, *, expecte
         assert middle.checks == 2**cost.meet_in_the_middle
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("p", "count"), [(4, 200), (5, 200), (6, 10)] if LONG else [(4, 100), (5, 50), (6, 3)]
 )
@@ -239,6 +243,7 @@ def test_both_searches_agree_with_2_to_the_4p_sums(p: int) -> None:
         check_agreement(z, p, table, ordered, expected=among_all_sums(z, table))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("value", "scale"), [(0.0, 0.1), (1.0, 3.7), (-5.0, 1e4), (2.0**30, 1.0)])
 def test_meeting_in_the_middle_knows_the_value_and_the_scale(value: float, scale: float) -> None:
     table = np.sort(summands(4))

@@ -177,6 +177,7 @@ def memory() -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("run", range(4))
 def test_kill_9_at_random_points_loses_no_release(memory: Path, run: int) -> None:
     """The long tests kill at a hundred points, in four ledgers to keep each short.
@@ -213,6 +214,7 @@ def test_kill_9_at_random_points_loses_no_release(memory: Path, run: int) -> Non
 CALLS = ["open", "write", "fsync", "close"]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("which", [0, 1])

@@ -49,6 +49,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("make", "tail"), KINDS)
 @pytest.mark.parametrize("epsilon", [0.1, 7.5])
 @pytest.mark.parametrize(("max_groups", "delta"), [(1, 1e-6), (50, 1e-9), (2, 0.3)])

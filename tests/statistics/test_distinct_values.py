@@ -53,7 +53,7 @@ def stays_on(folder: Path) -> dict[str, Callable[[pl.DataFrame], Any]]:
 ENGINES = tuple(stays_on(Path()))
 
 
-@pytest.mark.parametrize("engine", sample_parameters(ENGINES, 4))
+@pytest.mark.parametrize("engine", sample_parameters(ENGINES, 2))
 def test_every_engine_counts_different_values_to_the_letter(engine: str, tmp_path: Path) -> None:
     source = stays_on(tmp_path)[engine](pl.DataFrame(STAYS))
     unit = Unit(("who",), 3, 4)
@@ -115,6 +115,7 @@ def test_values_that_a_reader_may_have_changed_are_refused(values: list[Any], wo
 NEIGHBOURS = {"add-remove": [("q", "a", "z")], "replace": [("p", city, "z") for city in "ef"]}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize(("total", "most"), [(None, 6), (4, 4)])
 def test_one_person_reaches_the_sensitivity_and_does_not_exceed_it(

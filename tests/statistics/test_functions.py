@@ -254,7 +254,7 @@ BUDGETS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize(
     ("name", "budget"),
-    sample_parameters(product(STATISTICS, BUDGETS), 12),
+    sample_parameters(product(STATISTICS, BUDGETS), 6),
     ids=lambda x: x if isinstance(x, str) else "-".join(map(str, x.values())),
 )
 def test_a_function_spends_its_budget_as_a_request_does(name: str, budget: dict[str, Any]) -> None:

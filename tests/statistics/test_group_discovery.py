@@ -286,6 +286,7 @@ def test_published_counts_are_the_numbers_that_passed_the_threshold(
     ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("question", "options"),
     [
@@ -464,6 +465,7 @@ def test_a_delta_chooses_the_mechanism_without_discovery_too() -> None:
 # Neighbouring data sets ---------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
 @given(data=st.data())
 @settings(max_examples=80 if LONG else 3, phases=[Phase.generate])
@@ -612,6 +614,7 @@ def test_the_order_of_columns_changes_only_the_order_of_groups() -> None:
     ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("by", [("city", "sex", "day"), ("sex", "day", "city"), ("day", "city")])
 @pytest.mark.parametrize("options", [{}, PERSON])
 def test_other_statistics_are_those_of_discovered_combinations(
@@ -775,6 +778,7 @@ def day_of(row: tuple[Any, ...]) -> str | None:
     return [None, "0", "1", "2"][len(repr(row[-1])) % 4]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
 @given(data=st.data())
 @settings(max_examples=80 if LONG else 2, phases=[Phase.generate])

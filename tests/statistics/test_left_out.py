@@ -108,7 +108,7 @@ def count_undeclared(source: Any, **options: Any) -> int:
 # Rows in no declared group ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sample_parameters(SOURCES, 4))
+@pytest.mark.parametrize("name", sample_parameters(SOURCES, 2))
 def test_every_source_counts_the_same_rows_in_no_declared_group(name: str, tmp_path: Path) -> None:
     source = SOURCES[name](tmp_path)
     person = {"person": "who"}
@@ -287,7 +287,7 @@ def shares(left_out: LeftOut) -> tuple[Any, ...]:
     return (rows, *(share.value for _, share in left_out.clamped))
 
 
-@pytest.mark.parametrize("name", sample_parameters(SOURCES, 4))
+@pytest.mark.parametrize("name", sample_parameters(SOURCES, 2))
 def test_every_source_has_the_same_shares(name: str, tmp_path: Path) -> None:
     """Three of nine rows are in declared groups: of Ann with 5, of Bob with 70, of Cyd with 30."""
     source = SOURCES[name](tmp_path)
@@ -338,6 +338,7 @@ VISITS = pl.DataFrame(
 )
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("kind", "bounds", "by", "max_groups", "expected"),
     [
@@ -487,6 +488,7 @@ def test_noise_is_for_the_groups_that_were_discovered() -> None:
         assert [query.mechanism.sensitivity for query in queries] == [60, *[sensitivity] * 2]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
 @pytest.mark.parametrize("rows", [(200, 60, 8), (40, 40, 0), (15, 2, 2), (3, 0, 0)])
 def test_the_margins_of_shares_cover_them(mechanism: str, rows: tuple[int, int, int]) -> None:

@@ -199,6 +199,7 @@ def test_questions_that_contradict_themselves_are_refused(make: Any, words: str)
 # Costs --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "budget",
     [
@@ -594,6 +595,7 @@ def test_no_group_at_all_is_an_empty_table() -> None:
     assert "city" in table.to_polars().columns
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
 def test_groups_of_one_person_alone_appear_as_seldom_as_delta_says(mechanism: str) -> None:
     """Compare two data sets: in one, an additional person has 3,000 rows in three new groups.

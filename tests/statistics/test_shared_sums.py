@@ -109,6 +109,7 @@ def test_shared_statistics_agree_with_each_other() -> None:
     assert abs(total - mean * count) <= abs(mean) / 2 + 1e-6
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["pure", "gaussian"])
 @pytest.mark.parametrize("base_class", [Mean, Variance])
 def test_margins_hold_as_often_as_they_say(base_class: type[Mean | Variance], kind: str) -> None:
@@ -132,6 +133,7 @@ def test_margins_hold_as_often_as_they_say(base_class: type[Mean | Variance], ki
             assert beyond >= 0.08 * DRAWS - 5 * deviation, name
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["pure", "gaussian"])
 @pytest.mark.parametrize(("rows", "amount"), [(30, 0.01), (10_000, 0.5)])
 def test_margins_of_a_variance_hold_and_are_not_much_too_wide(

@@ -123,7 +123,7 @@ def expected_rows(people: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory
     return table_of(write_people(people, tmp_path_factory.mktemp("reference"), "reference.csv"))
 
 
-@pytest.mark.parametrize("source", sample_parameters(SOURCES, 6))
+@pytest.mark.parametrize("source", sample_parameters(SOURCES, 3))
 def test_every_source_gives_the_same_table(
     source: str, people: pl.DataFrame, expected_rows: Any, tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ BREAKS = [
 ]
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("row", BREAKS, ids=str)
 def test_what_is_known_to_break_breaks(row: Break) -> None:
     check_break(row)
@@ -102,6 +103,7 @@ EXCLUSIONS: list[tuple[Attack, str]] = [
 ]
 
 
+@pytest.mark.sample(25)
 @pytest.mark.parametrize("epsilon", [1.0, 0.03])
 @pytest.mark.parametrize("value", [0.0, 1.0, -7.3, 42.0, 1e6])
 @pytest.mark.parametrize(("attack", "name"), EXCLUSIONS)
@@ -126,6 +128,7 @@ USUAL_SIZE = 5000 if LONG else 2000
 RELEASES = ["dpnoise.release", "dpnoise.release.gaussian"]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("name", "value0", "value1"),
     sample_parameters(
@@ -169,6 +172,7 @@ def paper_target(precision: int, scale: float = 1.0) -> Target:
     return wrap(release, f"{precision} bits", epsilon=1 / scale)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("scale", [1.0, 10.0, 1e4])
 @pytest.mark.parametrize("precision", [16, 24, 32, 53])
 def test_mironov_s_success_does_not_need_few_bits(precision: int, scale: float) -> None:
@@ -219,6 +223,7 @@ def test_theorem_5_1_leaks_as_often_as_was_measured(epsilon: float, figure: floa
     assert outcome.at1.hits == 0
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("format_", [np.float32, np.float64])
 @pytest.mark.parametrize("scale", [1.0, 0.3, 7.9, 1e4])
 @pytest.mark.parametrize("value", [0.0, 1.0, -0.3, 1000.0])
@@ -343,6 +348,7 @@ def test_mironov_gains_nothing_on_n_uniforms_beyond_the_addition(
         check_no_more_than_the_addition(run_attack(attack, target), target, Precision())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("dtype", "_"), FORMATS)
 def test_pairs_gain_nothing_on_n_uniforms_beyond_the_addition(dtype: str, _: int) -> None:
     number = np.dtype(dtype).type

@@ -45,6 +45,7 @@ def at_most(hits: int, trials: int, p: float) -> arb:
         ctx.prec = precision
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize(("hits", "trials"), COUNTS)
 def test_an_upper_limit_is_the_least_p_at_which_so_few_hits_are_as_rare_as_the_error(
@@ -59,6 +60,7 @@ def test_an_upper_limit_is_the_least_p_at_which_so_few_hits_are_as_rare_as_the_e
     assert at_most(hits, trials, limit * (1 - 3e-9)) > error
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize(("hits", "trials"), COUNTS)
 def test_a_lower_limit_is_the_greatest_p_at_which_so_many_hits_are_as_rare_as_the_error(
@@ -156,6 +158,7 @@ BORDERS = [
 ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("border", BORDERS)
 def test_at_the_border_of_privacy_999_of_1000_verdicts_are_right(
     border: tuple[float, float, float, int, int, int],
@@ -185,6 +188,7 @@ def check_alarms(number: int, error: float = 0.001) -> None:
     check_probability(float(stats.binom.sf(number - 1, AUDITS, error)))
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("p1", "epsilon", "delta"),
     [

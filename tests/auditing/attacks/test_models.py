@@ -33,6 +33,7 @@ def test_every_attack_is_known_to_model_a_library_or_to_model_none() -> None:
     assert set(ATTACKS) == given_the_source | MODEL_FREE
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_explains_the_library_on_this_machine(name: str) -> None:
     attack = ATTACKS[name]()
@@ -41,6 +42,7 @@ def test_a_model_explains_the_library_on_this_machine(name: str) -> None:
     assert event.explains is not None
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_nothing_is_concluded_from_a_model_of_another_machine(name: str) -> None:
     """Of 2,000 releases hundreds exclude their true value; the ziggurat's are 28.

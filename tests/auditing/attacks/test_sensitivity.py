@@ -101,6 +101,7 @@ def columns(data: Data) -> Any:
     return np.sum(np.stack([data, data], axis=1), axis=0)[0]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("total", [np.sum, left_to_right, columns, math.fsum])
 def test_one_changed_row_moves_every_float_sum_by_a_step_between_floats(
     total: Callable[[Data], Any],
@@ -113,6 +114,7 @@ def test_one_changed_row_moves_every_float_sum_by_a_step_between_floats(
     assert neighbours.gap(neighbours.real_sum) == 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("total", "least"), [(np.sum, 128), (left_to_right, 4096)])
 def test_another_order_of_the_same_rows_moves_a_float_sum(
     total: Callable[[Data], Any], least: float
@@ -164,6 +166,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("make", "total"), CASES)
 def test_noise_for_the_real_sensitivity_does_not_hide_a_float_sum(
     make: Callable[[], Neighbours], total: Callable[[Data], Any]
@@ -185,6 +188,7 @@ def test_noise_for_the_real_sensitivity_does_not_hide_a_float_sum(
     assert outcome.epsilon_lower() > 2 * EPSILON
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("make", "total"), CASES)
 def test_noise_on_an_exact_sum_keeps_to_epsilon(
     make: Callable[[], Neighbours], total: Callable[[Data], Any]

@@ -138,6 +138,7 @@ def test_a_release_never_falls_from_one_uniform_to_the_next(formula: int) -> Non
         assert z == sorted(z)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("value", "scale"), [(0.0, 1.0), (42.0, 1.0), (42.0, 10.0), (-1e3, 1.0)])
 def test_the_sure_bits_are_those_that_all_candidates_share(value: float, scale: float) -> None:
     """Every candidate within 3,000 of the true one is tried; at 1e3 there are up to 2^11."""
@@ -179,6 +180,7 @@ def test_one_wrong_bit_is_a_contradiction() -> None:
         recover_state(uniforms, np.full(640, ALL))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("value", "scale"), [(0.0, 1.0), (42.0, 1.0), (0.0, 10.0), (42.0, 10.0)])
 def test_numpy_s_legacy_noise_is_predicted_without_exception(value: float, scale: float) -> None:
     """At 42 some need more than the 624 releases that are enough at 0; all are given 5,000."""
@@ -218,6 +220,7 @@ VICTIMS: dict[str, Callable[[], Callable[..., Floats]]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("victim", VICTIMS)
 @pytest.mark.parametrize("value", [0.0, 42.0, 1e6])
 def test_the_event_always_holds_at_one_value_and_never_at_the_other(

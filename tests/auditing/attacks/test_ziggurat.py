@@ -147,6 +147,7 @@ def test_feasible_agrees_with_a_search_of_all_nearby_integers(value: float) -> N
     ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("exponent", [-12, -10, -8, -6])
 def test_numpy_s_holes_are_those_that_256_grids_leave(exponent: int) -> None:
     """A layer's grid of spacing w meets a double z with probability ulp(z) / w."""
@@ -184,6 +185,7 @@ def test_numpy_s_ziggurat_adds_little_to_what_any_double_excludes(
     assert not (~possible & ~excluded & ~tail).any()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("table", ["go", "go/v2"])
 @pytest.mark.parametrize(("true", "wrong"), [(0.0, 1.0), (1.0, 0.0)])
 def test_go_s_ziggurat_excludes_the_wrong_value_outside_the_tail(

@@ -143,7 +143,7 @@ def test_rows_of_every_dialect_are_counted_as_another_reader_counts_them(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("line_end", "in_name"), sample_parameters(itertools.product(LINE_ENDS, LINE_ENDS), 4)
+    ("line_end", "in_name"), sample_parameters(itertools.product(LINE_ENDS, LINE_ENDS), 2)
 )
 def test_a_line_break_in_a_name_is_not_the_end_of_a_line(
     in_name: str, line_end: str, tmp_path: Path
@@ -156,6 +156,7 @@ def test_a_line_break_in_a_name_is_not_the_end_of_a_line(
     assert tally(Files(path), grouped).answers[0].tolist() == [1, 1, 1]  # type: ignore[union-attr]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("note", ["a", "\u0a0d\u0d0a\u2c2c", "\U0001f600"])
 def test_both_orders_of_utf_16_are_read(note: str, encoding: str, tmp_path: Path) -> None:
@@ -220,6 +221,7 @@ def write_zstd(path: Path, rows: int) -> bytes:
     return path.read_bytes()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["p.csv.zst", "p.jsonl.zst"])
 def test_a_file_compressed_by_zstd_is_read_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
     """DuckDB would read the remaining rows of a truncated file."""
@@ -242,7 +244,7 @@ def test_a_file_compressed_by_zstd_may_have_line_breaks_in_quotes(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("line_end", "last", "route"),
-    sample_parameters(itertools.product(LINE_ENDS, ("", "\n", "\n\n"), ("file", "pipe")), 6),
+    sample_parameters(itertools.product(LINE_ENDS, ("", "\n", "\n\n"), ("file", "pipe")), 3),
 )
 def test_in_a_file_of_one_column_empty_lines_are_missing_values(
     line_end: str, last: str, route: str, tmp_path: Path

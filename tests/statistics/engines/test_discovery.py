@@ -163,7 +163,7 @@ def counted(source: Any, columns: Sequence[str], unit: Unit | None) -> dict[tupl
     return dict(zip(counts.keys, counts.persons.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("engine", sample_parameters(SOURCES, 4))
+@pytest.mark.parametrize("engine", sample_parameters(SOURCES, 2))
 def test_combinations_of_columns_are_counted_as_one_group(engine: str, tmp_path: Path) -> None:
     frame = visits()
     source = SOURCES[engine](frame, tmp_path)
@@ -175,7 +175,7 @@ def test_combinations_of_columns_are_counted_as_one_group(engine: str, tmp_path:
     assert counted(source, PAIR[::-1], Unit(("who",), max_groups=100)) == reversed_persons
 
 
-@pytest.mark.parametrize("engine", sample_parameters(SOURCES, 4))
+@pytest.mark.parametrize("engine", sample_parameters(SOURCES, 2))
 def test_a_person_counts_in_few_combinations_which_only_their_rows_decide(
     engine: str, tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ from dpnoise.statistics.plan import Ask, Cells, Combinations, Edges, Grouping, P
 WITH_DASK = [pytest.param(x, marks=[pytest.mark.long] * (x == "Dask")) for x in ENGINES]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("engine", WITH_DASK)
 @given(data=st.data())
 @settings(
@@ -38,6 +39,7 @@ def test_every_engine_gives_the_exact_integers(engine: str, data: st.DataObject)
     check_engine(ENGINES[engine], data)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("engine", WITH_DASK)
 def test_every_hostile_value_is_counted_exactly(engine: str) -> None:
     check_every_hostile_value(ENGINES[engine])
@@ -52,6 +54,7 @@ AS_TYPES = {
 }
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("kind", AS_TYPES)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_number_counts_as_the_nearest_float_whatever_type_its_column_has(
@@ -125,6 +128,7 @@ MATCHES = [
 ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("column", "keys", "kind", "expected"), MATCHES)
 def test_groups_match_values_of_the_same_kind(
     column: list[Any], keys: tuple[Any, ...], kind: Any, expected: list[int], tmp_path: Path
@@ -211,6 +215,7 @@ FILE_MATCHES = [
 ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("column", "keys", "kind", "expected"), FILE_MATCHES)
 def test_groups_of_a_file_match_as_people_write_them(
     column: list[Any],
@@ -241,6 +246,7 @@ IMPOSSIBLE = [
 ]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("column", "keys", "kind"), IMPOSSIBLE)
 def test_a_group_that_no_row_could_be_in_is_an_error(
     column: list[Any], keys: tuple[Any, ...], kind: Any, tmp_path: Path
@@ -294,6 +300,7 @@ def test_plans_that_are_not_exact_or_too_large_are_refused(problem: str) -> None
     assert message in str(raised.value)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("scale", [1, 3, 5, 22, 37])
 @pytest.mark.parametrize("engine", ["pandas", "Polars", "Polars lazy", "Arrow", "DuckDB"])
 def test_a_decimal_counts_as_the_nearest_float_whatever_its_scale(engine: str, scale: int) -> None:

@@ -83,6 +83,7 @@ SOURCES: dict[str, Any] = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_format_gives_the_same_integers(source: str, tmp_path: Path) -> None:
     assert_same(tally(SOURCES[source](tmp_path), PLAN), reference_tally(PEOPLE, PLAN))
@@ -141,6 +142,7 @@ print(answers[0].total, answers[1])
 NAMES = ['a"b', "a'b", "a%sb", "a;DROP TABLE x;--", "a\tb", "Größe", "select", "key0", "value0"]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_names_and_groups_are_never_parsed_as_sql(name: str, tmp_path: Path) -> None:
     columns: dict[str, list[Any]] = {"x": [1.0, 2.0, 3.0], name: [name, "b", "c"]}
@@ -199,6 +201,7 @@ BROKEN: dict[str, tuple[str | bytes, Plan, str]] = {
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("problem", BROKEN)
 def test_an_error_describes_the_problem_and_shows_no_data(problem: str, tmp_path: Path) -> None:
     content, plan, message = BROKEN[problem]
@@ -241,6 +244,7 @@ def test_a_number_of_json_is_one_person_and_one_group_however_it_is_written(tmp_
     assert persons == PersonCounts([("1",)], np.array([3]))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("cell", ["0.5", "9007199254740993.0", "1e300", "[7]", '{"id": 7}'])
 def test_an_id_of_json_that_may_have_been_rounded_is_refused(cell: str, tmp_path: Path) -> None:
     path = write_file(tmp_path, "visits.jsonl", f'{{"who": 7}}\n{{"who": {cell}}}\n')

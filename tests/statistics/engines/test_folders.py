@@ -65,6 +65,7 @@ def sum_of_x(files: Files) -> int:
 # Folders. -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", FORMATS)
 def test_the_name_of_a_folder_is_not_a_value_of_a_column(kind: str, tmp_path: Path) -> None:
     path = write(tmp_path / "x=5" / "id=1" / f"p.{kind}", {"x": [1, 2], "id": [7, 8]})
@@ -75,6 +76,7 @@ def test_the_name_of_a_folder_is_not_a_value_of_a_column(kind: str, tmp_path: Pa
     assert sorted(count_persons_by_group(Files(path), ["x"], None).keys) == [("1",), ("2",)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", FORMATS)
 def test_files_in_folders_of_partitions_are_released_by_the_command(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -114,6 +116,7 @@ def write_partitions(folder: Path, kind: str) -> Path:
     return folder / "*" / "*" / f"*.{kind}"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", FORMATS)
 def test_declared_partitions_are_columns(kind: str, tmp_path: Path) -> None:
     files = Files(write_partitions(tmp_path, kind), hive=HIVE)
@@ -135,6 +138,7 @@ def test_declared_partitions_are_columns(kind: str, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", FORMATS)
 def test_files_at_all_depths_are_found_by_two_stars(kind: str, tmp_path: Path) -> None:
     write_partitions(tmp_path, kind)
@@ -163,6 +167,7 @@ def test_a_partition_never_replaces_a_column_of_a_file(kind: str, tmp_path: Path
         assert f"has a column {name!r}" in message
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_folder_that_is_not_as_declared_is_an_error(kind: str, tmp_path: Path) -> None:
     valid = write(tmp_path / "year=2024" / f"p.{kind}", {"x": [1]})
@@ -281,6 +286,7 @@ def make_plans(value: str, group: str, person: str) -> list[Plan]:
     return [Plan(asks, by), Plan(asks, by, unit=unit)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", [*FORMATS, "db"])
 def test_a_column_may_have_the_name_of_one_of_ours(kind: str, tmp_path: Path) -> None:
     """Each person is in one group, so the engine does not choose which group counts."""
@@ -300,6 +306,7 @@ def test_a_column_may_have_the_name_of_one_of_ours(kind: str, tmp_path: Path) ->
             assert_same(tally(files, plan), answers)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_text_that_is_not_a_number_is_found_whatever_other_columns_are_called(
     kind: str, tmp_path: Path

@@ -36,10 +36,10 @@ from support.neighbours import (
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import persons
 
-# Readers that are compared; in `make test` five random ones.
-SOME_READERS = sample_parameters(READERS, 5)
+# Readers that are compared; in `make test` three random ones.
+SOME_READERS = sample_parameters(READERS, 3)
 # Worlds cost less than kinds and readers: all worlds of a kind are answered at once.
-WORLDS = 3_000 if LONG else 1_100
+WORLDS = 3_000 if LONG else 1_700
 # Kinds of hostile cells for each reader, without the refused ones.
 KINDS = len(HOSTILE) if LONG else 2
 PAIRS = 1_000_000 if LONG else 10_000
@@ -78,7 +78,7 @@ def test_a_hostile_person_moves_no_world_beyond_its_sensitivity(
 
 # Readers whose columns have types, with which a key of another type is compared.
 TYPED = [name for name in READERS if LONG or name.endswith("file") or name == "pandas"]
-SOME_TYPED = sample_parameters(TYPED, 3)
+SOME_TYPED = sample_parameters(TYPED, 1)
 
 
 @pytest.mark.parametrize("reader", SOME_TYPED)
@@ -99,6 +99,7 @@ def test_a_hostile_person_moves_no_filter_and_no_derived_column_of_others(
     assert refusals <= MOST_REFUSED * len(HOSTILE)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("columns", [("city",), ("city", "x")])
 @pytest.mark.parametrize("reader", SOME_TYPED)
 def test_a_hostile_person_moves_discovery_by_no_more_than_their_groups(
@@ -166,6 +167,7 @@ def test_an_empty_id_does_not_choose_other_groups_of_everybody(tmp_path: Path) -
 SOME_BOUNDS = BOUNDS if LONG else BOUNDS[1:2]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("reader", SOME_TYPED)
 @pytest.mark.parametrize("hostile", ["a text city", "a city with a time"])
 def test_a_column_of_whole_numbers_that_becomes_text_matches_the_same_rows(
@@ -179,6 +181,7 @@ def test_a_column_of_whole_numbers_that_becomes_text_matches_the_same_rows(
     )
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("reader", SOME_TYPED)
 @pytest.mark.parametrize("cities", ["truth values", "whole floats"])
 def test_a_column_that_becomes_text_meets_the_same_conditions(

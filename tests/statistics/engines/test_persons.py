@@ -62,6 +62,7 @@ def test_every_statistic_is_tested() -> None:
     assert {*ASKED, DISTINCT} == set(QUERIES)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
 @given(data=st.data())
 @settings(max_examples=80 if LONG else 2, phases=[Phase.generate])  # Shrinking takes minutes.
@@ -72,7 +73,7 @@ def test_one_person_moves_no_statistic_beyond_its_sensitivity(
 
 
 @pytest.mark.parametrize(
-    "engine", sample_parameters([name for name in FRAMES if name != "DuckDB"], 2)
+    "engine", sample_parameters([name for name in FRAMES if name != "DuckDB"], 1)
 )
 @given(data=st.data())
 @settings(max_examples=20 if LONG else 1, phases=[Phase.generate])
@@ -194,6 +195,7 @@ def whale_table(groups: int = 5) -> pa.Table:
     return pa.table({"who": ["w"] * WHALE + ["x"], "city": [*cities, "a"], "x": [*values, 1.0]})
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("total", [None, 9])
 def test_the_order_of_rows_and_a_second_run_change_nothing(total: int | None) -> None:
     unit, ask = Unit(("who",), 2, 7, max_total_rows=total), Sums("x", 1.0, 0, 2**20)
@@ -212,6 +214,7 @@ def test_at_most_max_rows_count(max_rows: int) -> None:
     assert int(counts) == min(max_rows, WHALE) + 1
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("max_groups", "max_rows", "total"),
     [
@@ -313,6 +316,7 @@ def test_several_columns_identify_a_person() -> None:
     assert int(answers(Unit(("ward", "bed"), 1, 1, "own"), frame, by=())[0]) == 4
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", IDS)
 @pytest.mark.parametrize("own", [None, PersonValue("x", "sum", 0.5, 0, 20)])
 def test_rows_without_an_id_are_an_error_or_a_person_each(
@@ -417,7 +421,7 @@ def set_parts(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
     monkeypatch.setattr(persons.InDuckDB, "number_of_parts", lambda *_: parts)
 
 
-@pytest.mark.parametrize("kind", sample_parameters(IDS, 2))
+@pytest.mark.parametrize("kind", sample_parameters(IDS, 1))
 def test_the_number_of_parts_changes_no_answer(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ids, rng = IDS[kind], np.random.default_rng()
     who = [*ids.persons, *ids.none]

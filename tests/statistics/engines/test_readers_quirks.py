@@ -131,6 +131,7 @@ AMBIGUOUS = ["07", "7.0", " 7", "+7", "-0", "1e3", "1,234", "7_0", "10:30", "202
 PLAIN = ["7", "-7", "0", "2024-02-29", "true", "p7", "7b", "Yes!", "e\u0301", "NA", "12 Main St"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("engine", FRAMES)
 def test_ambiguous_text_must_be_declared_to_be_text(engine: str) -> None:
     declared = Unit(("who",), text=("who",))

@@ -105,6 +105,7 @@ def test_several_groupings_are_one_scan_of_the_data() -> None:
 ONE_QUERY_ENGINES = [name for name in ENGINES if name.startswith(("Polars", "DuckDB", "Arrow"))]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("engine", ONE_QUERY_ENGINES)
 @hypothesis.settings(max_examples=8 if LONG else 2, deadline=None)
 @hypothesis.given(data=st.data())
@@ -179,6 +180,7 @@ def test_a_row_may_have_millions_of_letters(tmp_path: Path) -> None:
 # Which lines are rows. ----------------------------------------------------------------------------
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("content", "rows"),
     [
@@ -243,6 +245,7 @@ def write_sqlite(folder: Path, *rows: tuple[Any, ...], kinds: str = "x REAL, cit
     return Files(path, table="people")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "db"])
 @pytest.mark.parametrize("row", [1, 19_998])
 def test_the_first_wrong_row_is_named_in_every_format(row: int, kind: str, tmp_path: Path) -> None:
@@ -377,6 +380,7 @@ def test_columns_of_sqlite_are_what_their_table_declares(tmp_path: Path) -> None
         assert counts.answers[0].tolist() == [1, 1]  # type: ignore[union-attr]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("kinds", "entry", "message"),
     [

@@ -43,6 +43,7 @@ def turn_of(source: str, texts: list[str]) -> list[str]:
     return texts[OTHERS.index(source) % 4 :: 4]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_engine_keeps_the_same_rows(source: str, tmp_path: Path) -> None:
     rows = SOURCES[source].read(arrow_table(TABLE), tmp_path)
@@ -50,13 +51,14 @@ def test_every_engine_keeps_the_same_rows(source: str, tmp_path: Path) -> None:
     check_conditions(rows, turn_of(source, texts))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_engine_derives_the_same_values(source: str, tmp_path: Path) -> None:
     rows = SOURCES[source].read(arrow_table(TABLE), tmp_path)
     check_values(rows, TABLE, turn_of(source, VALUE_EXPRESSIONS))
 
 
-@pytest.mark.parametrize("source", sample_parameters(SOURCES, 4))
+@pytest.mark.parametrize("source", sample_parameters(SOURCES, 2))
 @given(data=st.data())
 @settings(
     max_examples=20 if LONG else 1,
@@ -98,6 +100,7 @@ SAME_TYPES: dict[str, tuple[str, list[Any], list[pa.DataType]]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("case", SAME_TYPES)
 def test_the_type_that_a_reader_chose_does_not_matter(case: str) -> None:
     where, values, types = SAME_TYPES[case]
@@ -168,6 +171,7 @@ WRONG_CELLS = [
 ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("where", "rows", "place", "problem"), WRONG_CELLS)
 def test_text_that_cannot_be_parsed_is_an_error_with_its_row(
     where: str, rows: str, place: str, problem: str, tmp_path: Path
@@ -181,6 +185,7 @@ def test_text_that_cannot_be_parsed_is_an_error_with_its_row(
     assert "five" not in str(error.value)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("word", ["", "NA", "N/A", "null", " "])
 def test_words_for_missing_dates_do_not_match(word: str, tmp_path: Path) -> None:
     path = tmp_path / "table.csv"

@@ -38,6 +38,7 @@ def count_rows(frame: Any, unit: Unit, cities: tuple[str, ...]) -> list[int]:
     return list(np.atleast_1d(np.asarray(counts)).tolist())
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("engine", FRAMES)
 @pytest.mark.parametrize("max_groups", [1, 2, 4])
 def test_a_person_in_one_group_more_than_allowed_counts_in_all_but_one(
@@ -50,6 +51,7 @@ def test_a_person_in_one_group_more_than_allowed_counts_in_all_but_one(
     assert sorted(counts) == [0, *[1] * max_groups]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("engine", FRAMES)
 @pytest.mark.parametrize("max_groups", [1, 2, 4])
 def test_a_person_in_as_many_groups_as_allowed_counts_in_all(engine: str, max_groups: int) -> None:
@@ -75,7 +77,7 @@ def requests_of(neighbours: str, max_groups: int, cities: tuple[str, ...]) -> li
             ("Polars", "add-remove", 1),
             ("pandas", "replace", 2),
         ],
-        3,
+        2,
     ),
 )
 def test_one_group_too_many_moves_no_statistic_beyond_its_sensitivity(
@@ -94,6 +96,7 @@ def test_one_group_too_many_moves_no_statistic_beyond_its_sensitivity(
         check_neighbours(pair, frame(table(rows, TEXT)), frame(table(neighbour, TEXT)))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("engine", FRAMES)
 def test_a_person_in_one_discovered_group_too_many_is_counted_in_all_but_one(engine: str) -> None:
     frame = FRAMES[engine](table([("p", city, 1.0) for city in "abc"], TEXT))
@@ -104,7 +107,7 @@ def test_a_person_in_one_discovered_group_too_many_is_counted_in_all_but_one(eng
 
 @pytest.mark.parametrize(
     ("engine", "max_rows"),
-    sample_parameters(product(FRAMES, (1, 2, 999, 1_000, 1_001)), 6),
+    sample_parameters(product(FRAMES, (1, 2, 999, 1_000, 1_001)), 3),
 )
 def test_of_one_row_more_than_allowed_all_but_one_count(engine: str, max_rows: int) -> None:
     """DuckDB keeps up to 1,000 rows of a person in a heap and sorts for more: both are tried.

@@ -112,7 +112,7 @@ SOME_IDS: list[list[Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("declared", "ids"), sample_parameters(product(DECLARED, SOME_IDS), 10))
+@pytest.mark.parametrize(("declared", "ids"), sample_parameters(product(DECLARED, SOME_IDS), 5))
 def test_ids_are_equal_exactly_if_sqlite_says_so(
     tmp_path: Path, declared: str, ids: list[Any]
 ) -> None:
@@ -130,6 +130,7 @@ def test_ids_are_equal_exactly_if_sqlite_says_so(
         assert int(tally(source, own).answers[0]) == distinct + missing  # type: ignore[arg-type]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("declared", "ids", "row", "instead"),
     [
