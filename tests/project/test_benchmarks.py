@@ -207,6 +207,21 @@ def test_the_pages_show_the_errors_of_every_library() -> None:
         assert header.removeprefix("|") in (docs / page).read_text()
 
 
+def test_the_page_states_how_many_releases_the_errors_are_of() -> None:
+    page = (errors.ROOT / "docs/accuracy.md").read_text()
+    statistics = {
+        6000: "count, sum and mean",
+        4000: "variance, std and histogram",
+        250: "median and quantile",
+        30: "deciles",
+    }
+    assert ", ".join(f"{rounds:,} of {names}" for rounds, names in statistics.items()) in page
+    for name, rounds in errors.ROUNDS.items():
+        assert name.split(",")[0].split(" ")[0] in statistics[rounds]
+    others = {contender.share for contender in errors.VISIT_CONTENDERS[1:]}
+    assert (errors.VISIT_ROUNDS, errors.HOSPITAL_ROUNDS, others) == (100, 12, {0.1})
+
+
 @pytest.mark.parametrize(("ours_over_best", "marked"), [(1.04, False), (1.06, True)])
 def test_an_error_above_the_goal_by_more_than_chance_is_marked(
     ours_over_best: float,
