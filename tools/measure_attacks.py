@@ -362,7 +362,6 @@ def main() -> None:
         lines_by_section[name] = lines
     for page in (PAGE, BEYOND):
         write_between_marks(page, "machine", f"The tables were measured on {measured_with()}.")
-    write_between_marks(BEYOND, "one-preimage", "\n".join(lines_by_section["one-preimage"]))
     write_between_marks(BEYOND, "beyond", "\n".join(beyond_rows(lines_by_section)))
 
 

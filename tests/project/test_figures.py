@@ -22,8 +22,8 @@ FILES_FOR_USERS = [
 FIGURES = {
     "checks for one preimage, median": {
         "docs/attacks.md": r"checks, median .*\n.*\n\| 53 \| [\d,]+ \| [\d,]+ \| (\d+) \|",
-        "docs/beyond-the-paper.md": r"median .*\n.*\n\| 53 \| [\d,]+ \| [\d,]+ \| (\d+) \|",
-        "docs/limitations.md": r"searched\), the median is (\d+)",
+        "docs/beyond-the-paper.md": r"a median of (\d+) checks",
+        "docs/choosing-n.md": r"searched\), the median is (\d+)",
     },
     "what snapping gives multiples of": {
         "docs/exact-release.md": r"ε = 2⁻⁵ gives \[multiples of (\d+)\]",
