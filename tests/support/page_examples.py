@@ -67,6 +67,16 @@ def masked_output(text: str) -> str:
     return " ".join(masked.split())
 
 
+def margins_of_counts(text: str) -> list[tuple[str, ...]]:
+    """Return the margins of counts in an output, which do not depend on the noise."""
+    margins = []
+    for line in text.splitlines():
+        label, *numbers = re.split(r"  +(?:[\d,]+  +)?± ", re.sub(r"[█░*]", "", line).rstrip())
+        if numbers and re.search(r"\b(count|persons|distinct)\b|^[\d,]+ to [\d,]+$", label.strip()):
+            margins.append(tuple(numbers))
+    return margins
+
+
 def run_command(command: str, folder: Path, env: Mapping[str, str]) -> tuple[str, str]:
     """Return what a command prints: its output and its errors.
 
@@ -101,8 +111,8 @@ def run_command(command: str, folder: Path, env: Mapping[str, str]) -> tuple[str
 def check_commands(page: Path, folder: Path) -> None:
     """Run the commands of a page, and compare their outputs with those that it shows.
 
-    Numbers may differ. A line of three dots stands for the rest of an output. A command that prints
-    an error shows it, and prints nothing else. A block of Python
+    Numbers may differ, but not the margins of counts. A line of three dots stands for the rest of
+    an output. A command that prints an error shows it, and prints nothing else. A block of Python
     without a prompt, of TOML or JSON, is the file that the line before it names. The commands run
     in a folder that has `examples` in it.
     """
@@ -119,4 +129,6 @@ def check_commands(page: Path, folder: Path) -> None:
         want, dots, rest = want.partition("...")
         assert not rest, "the rest of an output is left out, not a part in the middle"
         assert got.startswith(want) if dots else got == want, command
+        shown_margins = margins_of_counts(shown)
+        assert margins_of_counts(printed)[: len(shown_margins)] == shown_margins, command
         assert max(map(len, (command + shown).splitlines())) <= 80, command
