@@ -22,7 +22,7 @@ from support.pipes import standard_input
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import Files, tally
 from dpnoise.statistics.engines.csv_files import PipeWriter, check_complete
-from dpnoise.statistics.plan import Grouping, Plan, Rows, Sums
+from dpnoise.statistics.plan import Grouping, Plan, Rows, Sums, Unit
 
 PLAN = Plan((Rows(), Sums("x", 1.0, -1_000, 1_000)), missing="drop")
 SECRET = "4711-secret"  # noqa: S105 - what no error may show
@@ -70,7 +70,7 @@ class Dialect:
     def write(self, folder: Path) -> Files:
         """Write the file."""
         encoding = self.encoding
-        if self.has_mark and encoding != "latin-1":
+        if self.has_mark and encoding.startswith("utf"):
             encoding = {"utf-8": "utf-8-sig"}.get(encoding, encoding)
         elif encoding == "utf-16":
             encoding = "utf-16-le"
@@ -91,7 +91,7 @@ CHOICES = (
         (True, False),
     ),
     *((",", ";", "\t", "|"), ('"', "'", ""), ("none", "before", "middle", "after"), (1, 3)),
-    *(("utf-8", "latin-1", "utf-16"), (False, True)),
+    *(("utf-8", "latin-1", "windows-1252", "utf-16"), (False, True)),
 )
 ALL: Iterator[Any] = itertools.product(*CHOICES)
 START = random.randrange(STRIDE)  # noqa: S311 - not a secret
@@ -154,6 +154,33 @@ def test_a_line_break_in_a_name_is_not_the_end_of_a_line(
     assert rows_and_total(Files(path)) == (4, 2 + 4 + 6 + 8)
     grouped = Plan((Rows(),), (Grouping(f"a{in_name}b", ("1", "5\n", "7\r")),))
     assert tally(Files(path), grouped).answers[0].tolist() == [1, 1, 1]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.csv.gz"])
+def test_a_file_of_excel_on_windows_may_have_euro_signs(name: str, tmp_path: Path) -> None:
+    """The byte of the euro sign in windows-1252 is no letter in latin-1."""
+    text = 'x;Kosten in €\r\n1;"Büro, ""groß"""\r\n20;5 €\r\n300;“Süd”\r\n'
+    content = text.encode("windows-1252")
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    files = Files(path, delimiter=";", encoding="windows-1252")
+    assert rows_and_total(files) == (3, 321)
+    keys = ('Büro, "groß"', "5 €", "“Süd”")
+    grouped = Plan((Rows(),), (Grouping("Kosten in €", keys),))
+    assert tally(files, grouped).answers[0].tolist() == [1, 1, 1]  # type: ignore[union-attr]
+    assert 'such as encoding="windows-1252"' in error_message(Files(path, delimiter=";"))
+    by_row = Plan((Rows(),), unit=Unit(("Kosten in €",)))
+    assert tally(files, by_row).answers[0] == 3  # Its rows are read more than once.
+
+
+def test_bytes_that_windows_1252_does_not_have_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_bytes(b"x,y\n1,\x81\n")
+    error = error_message(Files(path, encoding="windows-1252"))
+    assert error.endswith("it is not windows-1252 text. Write it as UTF-8.")
+    path.write_bytes(b"x,y\n" + b"1,a\n" * 100_000 + b"1,\x81\n")
+    error = error_message(Files(path, encoding="windows-1252"))
+    assert error.endswith("is not text in the declared encoding.")
 
 
 @pytest.mark.sample(2)

@@ -75,10 +75,12 @@ def _read_header(files: Files, path: str, shown: str, stack: ExitStack) -> _Head
         ) from None
     except UnicodeError:
         mark = ", with a byte order mark" if files.encoding == "utf-16" else ""
+        is_other = files.encoding != "windows-1252"
+        advice = ", or declare its encoding, such as {encoding}" if is_other else ""
         raise ArgumentError(
-            f"{shown} cannot be read: it is not {files.encoding} text{mark}. Write it as UTF-8, or "
-            "declare its encoding, such as {encoding}.",
-            encoding="latin-1",
+            f"{shown} cannot be read: it is not {files.encoding} text{mark}. Write it as UTF-8"
+            f"{advice}.",
+            encoding="windows-1252",
         ) from None
     except OSError:
         raise ArgumentError(
@@ -232,7 +234,7 @@ class Csv(RowSource):
         files, header = self.files, self._headers[path]
         if path != STANDARD_INPUT:  # A file is opened again for each scan.
             header = _read_header(files, path, self.shown, self.stack)
-        encoding = "utf-8" if files.encoding == "utf-16" else files.encoding
+        encoding = "latin-1" if files.encoding == "latin-1" else "utf-8"
         end = header.line_end
         after = f"{_COMMENT}{files.quote}x{end}".encode()
         rows = _encode_rows(header, encoding)

@@ -19,7 +19,7 @@ from dpnoise.core.safe_text import escape_text
 
 DATABASES: Final = ("sqlite", "duckdb", "postgres")
 FORMATS: Final = ("csv", "parquet", "json", *DATABASES)
-ENCODINGS: Final = ("utf-8", "latin-1", "utf-16")
+ENCODINGS: Final = ("utf-8", "latin-1", "windows-1252", "utf-16")
 PARTITION_TYPES: Final = ("text", "integer", "date")
 STANDARD_INPUT: Final = "-"
 _SUFFIXES: Final = {

@@ -105,7 +105,8 @@ def _query_files(
             return result
 
     try:
-        return answer(in_order=False)
+        # DuckDB does not know windows-1252: Python decodes it, for a pipe.
+        return answer(in_order=files.encoding == "windows-1252")
     except UnreadableError:
         if file_format(files) != "csv" or is_piped:
             raise
