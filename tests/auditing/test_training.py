@@ -443,6 +443,11 @@ def test_a_report_says_what_it_assumes(tmp_path: Path) -> None:
     assert loaded["guesses"][0]["correct"] == 300
 
 
+def test_a_report_shows_the_digits_of_a_confidence_near_1() -> None:
+    report = audit_training(identity, range(600), look_up, epsilon=1.0, confidence=1 - 1e-8)
+    assert "\nconfidence 0.99999999; " in str(report)
+
+
 def test_a_ceiling_below_the_claim_is_said_before_training_and_reported() -> None:
     def fail(_: Any) -> Any:
         pytest.fail("training has begun")

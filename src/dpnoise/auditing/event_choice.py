@@ -174,14 +174,9 @@ def _learn_scores(
         seen.append(np.concatenate([before, after]))
 
     def learn(i: int) -> list[tuple[Proposal, Pair]]:
+        outputs = seen[2 * i], seen[2 * i + 1]
         events = propose_events(
-            seen[2 * i],
-            seen[2 * i + 1],
-            names,
-            estimator,
-            text=text,
-            public=public,
-            tree_seed=tree_seed,
+            *outputs, names, estimator, text=text, public=public, tree_seed=tree_seed
         )
         best: dict[int, Proposal] = {}
         for event in expected_bounds.best_proposals(events, TUNING.scores_compared):

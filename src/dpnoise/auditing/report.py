@@ -27,7 +27,7 @@ from dpnoise.auditing.wording import (
 )
 from dpnoise.core import machine, strict_json
 from dpnoise.core.errors import ArgumentError, DpnoiseError
-from dpnoise.core.safe_text import escape_text
+from dpnoise.core.safe_text import escape_text, format_confidence
 
 FilePath = str | PathLike[str]
 
@@ -280,7 +280,7 @@ class Report:
             lines += [f"{seen.name}: {seen.words}" for seen in self.observations]
         lines += [f"certified curve: {words}" for words in [curve_words(self.curve())] if words]
         certifiable = f"nothing above {self.kind} {bound_text(self.ceiling)} can be certified"
-        counted = f"confidence {self.confidence:g}, {self.releases:,} releases"
+        counted = f"confidence {format_confidence(self.confidence)}, {self.releases:,} releases"
         duration = wording.format_duration(self.seconds)
         lines += [f"{counted}, of which {certifiable}; {duration}", f"again: {self.command}"]
         return "\n".join(map(escape_text, lines))

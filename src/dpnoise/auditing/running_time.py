@@ -23,6 +23,7 @@ from dpnoise.auditing.targets.target import TargetError
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.auditing.wording import bound_text, describe_pair, format_percent
 from dpnoise.core.arrays import Flags, Floats
+from dpnoise.core.safe_text import format_confidence
 
 NAME: Final = "running time"
 _WARM_UP: Final = 32  # Calls before the first that counts; they also show how long a call takes.
@@ -88,7 +89,8 @@ def _count_event(
     measured = {"epsilon_lower": epsilon, "confidence": options.confidence}
     for i, count in enumerate(counts):
         measured |= {f"hits{i}": count.hits, f"trials{i}": count.trials}
-    words += f" (confidence {options.confidence:g}): {event.words} at {seen}. {_WARNING}"
+    confidence = format_confidence(options.confidence)
+    words += f" (confidence {confidence}): {event.words} at {seen}. {_WARNING}"
     return Observation(NAME, epsilon > 0, words, measured)
 
 

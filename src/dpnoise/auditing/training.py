@@ -41,7 +41,7 @@ from dpnoise.core.errors import (
     reject,
     reject_type,
 )
-from dpnoise.core.safe_text import escape_text
+from dpnoise.core.safe_text import escape_text, format_confidence
 from dpnoise.statistics.composition import epsilon_of_gaussian
 
 Release = TypeVar("Release")
@@ -174,7 +174,10 @@ class TrainingReport:
         took = format_duration(self.seconds)
         factor = "a factor of " if self.kind == CURVE else ""
         ceiling = f"at most {factor}{bound_text(self.ceiling)} could be certified"
-        lines += [f"confidence {self.confidence:g}; {ceiling}; {took}", self.assumed]
+        lines += [
+            f"confidence {format_confidence(self.confidence)}; {ceiling}; {took}",
+            self.assumed,
+        ]
         return "\n".join(map(escape_text, lines))
 
     def raise_if_broken(self) -> None:
@@ -258,8 +261,10 @@ def audit_training(  # noqa: PLR0913 - a claim has one of three forms
         The records: a list, a range, an array or a tensor. `train` gets a list, or rows of the
         array or tensor, in the same order.
     score
-        A function (release, canaries) that returns one number for each of all canaries. A higher
-        score means that the canary looks included. It must use only the release.
+        A function (release, canaries) that returns one number for each of all canaries, in their
+        order. A higher score means that the canary looks included, such as minus the loss of the
+        released model on it. Only the order of the scores counts. `score` must use only the
+        release: it must not know which canaries were included.
     epsilon, delta
         The claim (epsilon, delta).
     mu

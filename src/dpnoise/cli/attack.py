@@ -12,7 +12,7 @@ from dpnoise.auditing.wording import bound_text, used_as_if
 from dpnoise.cli.terminal import Command, Option, progress_bar
 from dpnoise.core import errors, strict_json
 from dpnoise.core.errors import ArgumentError
-from dpnoise.core.safe_text import escape_text
+from dpnoise.core.safe_text import escape_text, format_confidence
 
 if TYPE_CHECKING:
     from dpnoise.auditing.attacks.base import Attack, EventCount, Outcome
@@ -105,12 +105,13 @@ def _run(attack: "Attack", arguments: argparse.Namespace, claims: dict[str, floa
         return [strict_json.dumps({**asdict(outcome), "epsilon_lower": certified})]
     version = f" {target.version}" if target.version else ""
     used = used_as_if("epsilon", arguments.epsilon, delta)
+    confidence = format_confidence(1 - outcome.error)
     lines = [
         f"{outcome.attack} against {target.name}{version}, {used}",
         f"  event      {outcome.event}",
         f"  at {outcome.value0:<8g}{_count_text(outcome.at0)}",
         f"  at {outcome.value1:<8g}{_count_text(outcome.at1)}",
-        f"  advantage  {_interval_text(outcome.advantage)}, at confidence {1 - outcome.error:g}",
+        f"  advantage  {_interval_text(outcome.advantage)}, at confidence {confidence}",
         f"  placebo    {_interval_text(outcome.placebo_advantage)}, with both values equal",
         f"  {_verdict(outcome, certified, arguments.epsilon)}",
     ]

@@ -21,7 +21,7 @@ from dpnoise.cli import terminal
 from dpnoise.cli.output_files import check_targets, file_name, replace_when_complete
 from dpnoise.cli.terminal import Command, Option
 from dpnoise.core.errors import ArgumentError, MissingExtraError, import_extra
-from dpnoise.core.safe_text import escape_text, shorten
+from dpnoise.core.safe_text import escape_text, format_confidence, shorten
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -378,7 +378,7 @@ def _show(report: "Report", console: "Console") -> None:
     if curve:
         console.print(f"\n{terminal.prose(f'The certified curve: {curve}.')}")
     measured = (
-        f"confidence {report.confidence:g}, {report.releases:,} releases, "
+        f"confidence {format_confidence(report.confidence)}, {report.releases:,} releases, "
         f"{report.seconds:.1f} s, of which nothing above {report.kind} "
         f"{bound_text(report.ceiling)} can be certified. {report.method}"
     )

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from dpnoise.cli import terminal
 from dpnoise.core.errors import ArgumentError
-from dpnoise.core.safe_text import escape_text
+from dpnoise.core.safe_text import escape_text, format_confidence
 from dpnoise.statistics.digits import format_margin
 from dpnoise.statistics.left_out import ESTIMATES
 from dpnoise.statistics.queries import Mean, Variance
@@ -125,7 +125,7 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
         f"\n{request.cost_in_words} in all. {neighbours_text(request)} Missing values: "
         f"{request.missing}.\nProtected: {escape_text(request.privacy_unit)}."
         f"{'' if request.person else _SEVERAL_ROWS}\nMargins hold with probability "
-        f"{request.confidence:g}. No row is read."
+        f"{format_confidence(request.confidence)}. No row is read."
     )
     console.print(terminal.prose(summary))
     return request

@@ -25,7 +25,7 @@ from dpnoise.cli.release_arguments import (
 )
 from dpnoise.cli.terminal import Command
 from dpnoise.core.errors import ArgumentError, import_extra
-from dpnoise.core.safe_text import escape_text, shorten
+from dpnoise.core.safe_text import escape_text, format_confidence, shorten
 from dpnoise.statistics import publishing, report
 from dpnoise.statistics.engines import Files
 from dpnoise.statistics.engines.files import check_there
@@ -226,8 +226,8 @@ def _show(table: Table, *, as_json: bool) -> None:
     console.print(f"\n{source}{adjusted}{cost} {neighbours_text(request)}")
     if not names_only:
         console.print(
-            f'With probability {request.confidence:g} "within" holds for each single number'
-            f"{joint_words}, not counting {request.uncounted}.{footnote}"
+            f'With probability {format_confidence(request.confidence)} "within" holds for '
+            f"each single number{joint_words}, not counting {request.uncounted}.{footnote}"
         )
     for sentence in table.left_out_in_words:
         console.print(escape_text(sentence if sign == "±" else sentence.replace("±", sign)))

@@ -11,7 +11,7 @@ from importlib.resources import files
 from types import FunctionType
 from typing import TYPE_CHECKING
 
-from dpnoise.core.safe_text import escape_text
+from dpnoise.core.safe_text import escape_text, format_confidence
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -43,6 +43,7 @@ def environment() -> "Environment":
     made.filters.update(
         powers=raise_exponents,
         dotted=break_at_dots,
+        percent=lambda part: f"{format_confidence(100 * part, whole=100)}%",
         grouped="{:,}".format,
         share="{:.2%}".format,  # A fraction of a picture's width.
     )

@@ -66,6 +66,18 @@ def format_near_limits(number: float, *limits: float, digits: int = 2) -> str:
     return f"{number:.{digits}f}"
 
 
+def format_confidence(confidence: float, whole: float = 1.0) -> str:
+    """Format a probability, or a percentage of 100, and never as the whole if it is less.
+
+    >>> format_confidence(0.95), format_confidence(1 - 0.05 / 3), format_confidence(1 - 1e-8)
+    ('0.95', '0.983333', '0.99999999')
+    >>> format_confidence(95.0, whole=100), format_confidence(100 * (1 - 1e-12), whole=100)
+    ('95', '99.9999999999')
+    """
+    texts = (f"{confidence:.{digits}g}" for digits in range(6, 18))
+    return next((text for text in texts if float(text) < whole), f"{whole:g}")
+
+
 def format_percent_near_limit(share: float, limit: float) -> str:
     """Format a share as a percentage on the same side of a limit.
 

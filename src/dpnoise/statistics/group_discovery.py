@@ -25,6 +25,7 @@ import numpy as np
 from dpnoise.core.arrays import Array, Integers
 from dpnoise.core.errors import ArgumentError
 from dpnoise.core.parallel import first_words
+from dpnoise.core.safe_text import format_confidence
 from dpnoise.noise.generator import Generator, check_generator
 from dpnoise.statistics.composition import Loss, ball_ends, to_ball
 from dpnoise.statistics.plan import Unit
@@ -166,7 +167,8 @@ class Discovery(LossMixin):
         noun = "rows" if self.unit is None else "persons"
         if self.threshold is None:
             size = f"{self.shown_size(confidence):,} {noun} or more"
-            return f"those with enough {noun}; one of {size} with probability {confidence:g}"
+            probability = format_confidence(confidence)
+            return f"those with enough {noun}; one of {size} with probability {probability}"
         return f"those whose noisy number of {noun} is {self.threshold:,} or more"
 
     @property

@@ -18,7 +18,7 @@ import numpy as np
 
 from dpnoise.core import html
 from dpnoise.core.errors import ArgumentError, ArgumentTypeError, import_extra, scrub_traceback
-from dpnoise.core.safe_text import align_columns, escape_text
+from dpnoise.core.safe_text import align_columns, escape_text, format_confidence
 from dpnoise.core.strict_json import Data
 from dpnoise.core.version import __version__
 from dpnoise.noise.generator import Generator, check_generator
@@ -150,7 +150,8 @@ class Table:
             ]
             for row, number in list(zip(rows, numbers, strict=True))[:_MOST_SHOWN]
         ]
-        rule = f"hold with probability {request.confidence:g}, not counting {request.uncounted}"
+        probability = format_confidence(request.confidence)
+        rule = f"hold with probability {probability}, not counting {request.uncounted}"
         cost = f"{request.cost_in_words} in all, with {request.neighbours_in_words}"
         notes = [*request.adjusted_in_words, f"{cost}. Margins {rule}.", *self.left_out_in_words]
         notes = [f"{INVENTED_PEOPLE.capitalize()}.", *notes] if self.invented else notes

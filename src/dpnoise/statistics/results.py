@@ -11,7 +11,7 @@ import numpy as np
 from dpnoise.core import html
 from dpnoise.core.arrays import Array, Floats
 from dpnoise.core.errors import check_positive
-from dpnoise.core.safe_text import align_columns
+from dpnoise.core.safe_text import align_columns, format_confidence
 from dpnoise.noise.generator import Generator
 from dpnoise.release.additive import GaussianMechanism, LaplaceMechanism
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
@@ -211,7 +211,7 @@ class Release:
         """The privacy loss and, if there are margins, their confidence."""
         loss = f"rho {self.rho:.4g}" if self.epsilon is None else f"epsilon {self.epsilon:.4g}"
         has_margin = self.error is not None or self.interval is not None
-        return f"confidence {self.confidence:g}, {loss}" if has_margin else loss
+        return f"confidence {format_confidence(self.confidence)}, {loss}" if has_margin else loss
 
     def _shown(self) -> list[list[str]]:
         """Return a row of titles and a row of text for each number: its name, value and margins."""

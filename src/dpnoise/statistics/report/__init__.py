@@ -67,7 +67,7 @@ def render_record(record: Data, title: str | None = None) -> str:
         },
         discovered=[_discovery_view(entry) for entry in record.get("discovered") or ()],
         date=_date(record["date"]),
-        confidence=f"{100 * confidence:.6g}%",
+        confidence=confidence,
         outside=f"{100 * (1 - confidence):.6g}",
         statistics=[statistic.view() for statistic in statistics],
         wide_tables=wide_tables(statistics),
