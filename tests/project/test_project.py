@@ -169,6 +169,39 @@ def test_import_brings_no_heavy_library() -> None:
     assert not HEAVY & set(process.stdout.split())
 
 
+OF_EXTRAS = (
+    "narwhals duckdb pyarrow pandas polars rich matplotlib sklearn threadpoolctl dp_accounting "
+    "torch opacus diffprivlib"
+)
+
+
+def test_the_page_for_authors_of_libraries_imports_nothing_of_an_extra() -> None:
+    """It says that the installation needs none, `exact_sum` and the audits included."""
+    page = (ROOT / "docs/library-authors.md").read_text()
+    imports = re.findall(r"^>>> ((?:from|import) [\w.]*dpnoise.*)$", page, re.MULTILINE)
+    assert "from dpnoise.statistics import exact_sum" in imports
+    code = f"""
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec
+def find_without_extras(name, *rest):
+    return None if name.split(".")[0] in {OF_EXTRAS.split()} else find(name, *rest)
+PathFinder.find_spec = find_without_extras
+{chr(10).join(imports)}
+from dpnoise.auditing import audit_training
+assert callable(dpnoise.audit)
+assert exact_sum([0.5, 7.0], lower=0, upper=5) == 5.5
+from dpnoise.statistics import Question, Request, publish
+try:
+    publish(object(), Request(1.0, [Question(["count"])]))
+except dpnoise.MissingExtraError as error:
+    print(error)
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    )
+    assert process.stdout.startswith("This needs narwhals, which is not installed: pip install")
+
+
 @pytest.mark.parametrize("option", ["--version", "--help"])
 def test_the_version_and_the_help_import_no_heavy_library(option: str) -> None:
     code = f"""

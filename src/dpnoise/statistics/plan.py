@@ -224,3 +224,11 @@ class Tally:
     """
 
     answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True)
+class PersonCounts:
+    """The labels of groups, one for each column, and the number of persons in each group."""
+
+    keys: list[tuple[str, ...]]
+    persons: Integers

@@ -3,14 +3,8 @@
 from collections.abc import Callable, Collection, Sequence
 
 from dpnoise.core.errors import import_extra, scrub_traceback
-
-import_extra("narwhals", "engines")  # The modules below import it.
-
-from dpnoise.statistics.engines import discovery, files, frames
 from dpnoise.statistics.engines.description import INVENTED, Files
-from dpnoise.statistics.engines.discovery import PersonCounts
-from dpnoise.statistics.engines.runners import as_narwhals
-from dpnoise.statistics.plan import Plan, Tally, Unit
+from dpnoise.statistics.plan import PersonCounts, Plan, Tally, Unit
 
 __all__ = ["Files", "PersonCounts", "count_persons_by_group", "is_invented", "tally", "tally_all"]
 
@@ -66,6 +60,9 @@ def tally_all(
     """
     if not plans:
         return []
+    import_extra("narwhals", "engines")  # These modules import it; columns in memory do without.
+    from dpnoise.statistics.engines import files, frames  # noqa: PLC0415
+
     if isinstance(source, Files):
         return files.tally_all(source, plans, progress)
     with frames.replace_engine_errors():
@@ -95,6 +92,9 @@ def count_persons_by_group(
     >>> count_persons_by_group(visits, ["city"], Unit(("who",)))
     PersonCounts(keys=[('cork',)], persons=array([2]))
     """
+    import_extra("narwhals", "engines")
+    from dpnoise.statistics.engines import discovery, files, frames  # noqa: PLC0415
+
     if isinstance(source, Files):
         return files.count_persons_by_group(source, columns, unit, progress)
     with frames.replace_engine_errors():
@@ -111,6 +111,10 @@ def is_invented(source: object) -> bool:
     >>> is_invented(polars.DataFrame({"age": [38, 41], "invented_person": ["yes", "yes"]}))
     True
     """
+    import_extra("narwhals", "engines")
+    from dpnoise.statistics.engines import files, frames  # noqa: PLC0415
+    from dpnoise.statistics.engines.runners import as_narwhals  # noqa: PLC0415
+
     if isinstance(source, Files):
         return INVENTED in files.names_in_csv(source)
     with frames.replace_engine_errors():

@@ -12,28 +12,18 @@ type may depend on one row. A number is its decimal digits, a boolean "true" or 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 from narwhals.dtypes import DType
 
-from dpnoise.core.arrays import Integers
 from dpnoise.core.errors import ArgumentError
 from dpnoise.statistics.engines import arithmetic, frames, keys, persons
 from dpnoise.statistics.engines.arithmetic import FLOATS, Frame
 from dpnoise.statistics.engines.checking import check_unit
 from dpnoise.statistics.engines.runners import Data, FileColumns, as_narwhals, prepare_data
-from dpnoise.statistics.plan import Grouping, Unit
-
-
-@dataclass(frozen=True)
-class PersonCounts:
-    """The labels of groups, one for each column, and the number of persons in each group."""
-
-    keys: list[tuple[str, ...]]
-    persons: Integers
+from dpnoise.statistics.plan import Grouping, PersonCounts, Unit
 
 
 def count_persons_by_group(

@@ -11,16 +11,18 @@ from tempfile import TemporaryDirectory
 from typing import Final, TypeVar
 
 from dpnoise.core.errors import ArgumentError, import_extra
+
+import_extra("narwhals", "engines")  # The modules below import it.
+
 from dpnoise.statistics.engines import csv_files, description, discovery, frames, sources
 from dpnoise.statistics.engines.checking import check_persons
 from dpnoise.statistics.engines.description import DATABASES, STANDARD_INPUT, Files, describe_paths
-from dpnoise.statistics.engines.discovery import PersonCounts
 from dpnoise.statistics.engines.postgres import PostgresTable
 from dpnoise.statistics.engines.runners import FileColumns
 from dpnoise.statistics.engines.sources import INEXACT_NUMBER, RowSource, UnreadableError
 from dpnoise.statistics.engines.sqlite import SqliteTable
 from dpnoise.statistics.expressions import DATE, NUMBER, TEXT, check_kinds, equated_columns
-from dpnoise.statistics.plan import Key, Plan, Tally, Unit
+from dpnoise.statistics.plan import Key, PersonCounts, Plan, Tally, Unit
 
 # DuckDB writes no data to a disk and downloads nothing. It measures the progress of a query without
 # printing it.
