@@ -112,6 +112,16 @@ def test_columns_of_every_kind(column: Any) -> None:
     assert statistics.exact_sum(column, 0, 100) == 10
 
 
+@pytest.mark.parametrize("column", [[], (), np.array([]), iter([])], ids=repr)
+def test_the_exact_sum_of_no_values_is_0(column: Any) -> None:
+    assert statistics.exact_sum(column, 2, 100) == 0
+
+
+@pytest.mark.parametrize("value", [math.nan, -3.0, 2.0])
+def test_a_missing_value_and_one_below_count_as_the_lower_bound(value: float) -> None:
+    assert statistics.exact_sum([value, 7.0], 2, 100) == 9
+
+
 def test_missing_values_are_an_error_or_left_out() -> None:
     data = [1.0, math.nan, 3.0]
     with pytest.raises(ValueError, match='set missing="drop"'):

@@ -68,8 +68,9 @@ def exact_sum(values: Column, lower: float, upper: float, grid: float | None = N
     """Return the exact sum of the values, each clamped to the bounds and rounded to the grid.
 
     Adding or removing one value changes the sum by at most max(|lower|, |upper|), in every order
-    of the values. The sum itself is not private. To publish it, release it as an integer, in units
-    of the grid. Never release `float(total)`: it can move by more than the sensitivity.
+    of the values. The sum of no values is 0. The sum itself is not private. To publish it, release
+    it as an integer, in units of the grid. Never release `float(total)`: it can move by more than
+    the sensitivity.
 
     Parameters
     ----------
@@ -81,7 +82,7 @@ def exact_sum(values: Column, lower: float, upper: float, grid: float | None = N
         at the data: they determine the sensitivity of the sum.
     grid
         A power of two. Values are rounded to its multiples before they are added. By default
-        about the larger bound divided by 2^32.
+        about the larger bound divided by 2^32; at least the larger bound divided by 2^40.
 
     Examples
     --------
