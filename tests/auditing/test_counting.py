@@ -8,7 +8,7 @@ import dpnoise
 from dpnoise.auditing import counting
 from dpnoise.auditing.attacks.base import OUTPUTS, Event, EventCount
 from dpnoise.auditing.attacks.certified_bounds import certified_epsilon
-from dpnoise.auditing.counting import Candidate, CountSizes
+from dpnoise.auditing.counting import Candidate, CountSizes, _periods
 from dpnoise.auditing.options import AuditOptions
 
 EVENT = Event("y is above 1", lambda y: y > 1)
@@ -63,3 +63,14 @@ def test_calls_of_one_release_are_independent_trials() -> None:
     dependent = counting.certify(counted, AuditOptions(epsilon=1.0), 0.001)
     assert (dependent.limits, dependent.dispersion > 10) == ("any dependence", True)
     assert 0 < dependent.certified == dependent.if_dependent < exact
+
+
+@pytest.mark.parametrize("period", [1, 37, 5_000])
+def test_the_distances_at_which_the_first_releases_repeat_are_found(period: int) -> None:
+    """The second part is often missing, and never repeats then."""
+    block = np.column_stack([np.full(period, 2.0), rng.random(period), rng.random(period)])
+    block[1::2, 2] = np.nan
+    rows = np.tile(block, (8_000 // period + 1, 1))
+    expected = [period for i in range(8) if i % period % 2 == 0]
+    assert _periods(rows) == expected
+    assert _periods(block[:1]) == []

@@ -44,6 +44,7 @@ from dpnoise.auditing.learned.views import (
     View,
     _mark_special,
     group_equal_rows,
+    row_codes,
     views_of,
 )
 from dpnoise.auditing.tuning import TUNING
@@ -269,6 +270,14 @@ def test_a_score_is_normal_if_its_moments_are_those_of_normal_laws_of_one_varian
         scores = np.concatenate([normal, scale * x + 2.0])
         assert _is_normal(scores, *ones) == (x is normal and scale == 1)
         assert not _is_normal(0 * scores, *ones)
+
+
+def test_codes_of_rows_do_not_depend_on_how_many_there_are() -> None:
+    """Several threads compute them, in blocks."""
+    rows = rng.integers(0, 3, (3 * TUNING.block_rows + 7, 4)).astype(np.float64)
+    codes = row_codes(rows)
+    assert codes.tolist() == np.concatenate([row_codes(rows[:100]), row_codes(rows[100:])]).tolist()
+    assert len(row_codes(rows[:0])) == 0
 
 
 @pytest.mark.parametrize(("skewness", "is_normal"), [(0.1, True), (0.3, False)])

@@ -68,6 +68,7 @@ _MIN_DEVIATIONS: Final = 3  # Standard deviations below which the exact p-value 
 # Bits of a hash that are tested: two different releases differ in some of them.
 _BITS: Final = (63, 47, 61, 59, 57, 55, 53, 51)
 _REPEATS: Final = 8  # Number of first releases whose next occurrence suggests a period.
+_FIRST_SEARCHED: Final = 1 << 10  # Releases searched for it; then twice as many, and so on.
 
 
 @dataclass(frozen=True)
@@ -470,8 +471,18 @@ def _bit(code: Words, bit: int) -> Flags:
 
 def _periods(before: Floats) -> list[int]:
     """Return the distances at which the first releases repeat, as periods to test."""
-    periods = []
-    for i in range(min(_REPEATS, len(before))):
-        repeats = np.flatnonzero((before[i + 1 :] == before[i]).all(axis=1))
-        periods += [int(repeats[0]) + 1] if repeats.size else []
-    return periods
+    return [k for i in range(min(_REPEATS, len(before))) if (k := _period_of(before, i))]
+
+
+def _period_of(rows: Floats, i: int) -> int:
+    """Return the distance from row i to the next one that equals it, or 0 if none does."""
+    start, size = i + 1, _FIRST_SEARCHED
+    while start < len(rows):
+        block = rows[start : start + size]
+        equal = np.arange(len(block))
+        for j in range(rows.shape[1] - 1, -1, -1):  # The first column is often the same for all.
+            equal = equal[block[equal, j] == rows[i, j]]
+        if equal.size:
+            return start + int(equal[0]) - i
+        start, size = start + size, 2 * size
+    return 0

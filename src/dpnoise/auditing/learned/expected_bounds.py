@@ -32,6 +32,7 @@ from dpnoise.auditing.tuning import TUNING
 from dpnoise.auditing.wording import format_value
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.parallel import cores, run_in_parallel
+from dpnoise.kernels import compile_kernel
 
 _MAX_NAMED: Final = 4  # The most numbers, ranges or views in an event's words.
 
@@ -352,11 +353,7 @@ def _is_normal(score: Floats, count0: Floats, count1: Floats) -> bool:
     """
     variances, z_scores = [], []
     for count in (count0, count1):
-        n = count.sum()
-        centred = score - (count * score).sum() / n
-        squares = centred * centred  # Higher powers take 17 times as long.
-        products = count * squares, count * squares * centred, count * squares * squares
-        second, third, fourth = (float(product.sum()) / n for product in products)
+        n, second, third, fourth = _central_moments(score, count)
         if not 0 < second < np.inf:
             return False
         skewness, kurtosis = abs(third / second**1.5), abs(fourth / second**2 - 3)
@@ -366,6 +363,23 @@ def _is_normal(score: Floats, count0: Floats, count1: Floats) -> bool:
     (variance0, error0), (variance1, error1) = variances
     z_scores.append(abs(np.log(variance0 / variance1)) / np.sqrt(error0 + error1))
     return bool(max(z_scores) < TUNING.normal_standard_errors)
+
+
+@compile_kernel
+def _central_moments(score: Floats, count: Floats) -> tuple[float, float, float, float]:
+    """Return the number of scores, each counted as often as `count` says, and three moments."""
+    n, total = 0.0, 0.0
+    for i in range(score.size):
+        n += count[i]
+        total += count[i] * score[i]
+    mean, second, third, fourth = total / n, 0.0, 0.0, 0.0
+    for i in range(score.size):
+        deviation = score[i] - mean
+        square = deviation * deviation
+        second += count[i] * square
+        third += count[i] * square * deviation
+        fourth += count[i] * square * square
+    return n, second / n, third / n, fourth / n
 
 
 def _shrink_to_curve(

@@ -238,7 +238,8 @@ def fit_steps(edges: Floats, c0: Floats, c1: Floats, ordered_span: int = 0) -> S
         # Every other cell is a code's cell, as `edges_of_codes` makes them.
         codes = np.arange(1, len(edges), 2)
         for group in np.split(codes, 1 + np.flatnonzero(np.diff(edges[codes - 1]) >= ordered_span)):
-            c0[group], c1[group] = _pool_monotone(c0[group], c1[group])
+            if len(group) > 1:
+                c0[group], c1[group] = _pool_monotone(c0[group], c1[group])
     ratio = np.log((c0 + 0.5) / (all0 + 1)) - np.log((c1 + 0.5) / (all1 + 1))
     error = np.sqrt(1 / (c0 + 1) + 1 / (c1 + 1))
     shrunk = np.sign(ratio) * np.maximum(0.0, np.abs(ratio) - TUNING.ratio_shrinkage * error)

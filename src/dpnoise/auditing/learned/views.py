@@ -6,7 +6,7 @@ a number. Views are chosen on a sample, and are then fixed functions of a row.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from itertools import combinations, pairwise
 from typing import Final
 
@@ -17,6 +17,7 @@ from dpnoise.auditing.attacks.generic import bit_patterns
 from dpnoise.auditing.learned.steps import Cells, find_cells, tail_shares
 from dpnoise.auditing.tuning import TUNING
 from dpnoise.core.arrays import Floats, Integers
+from dpnoise.core.parallel import cores, run_in_parallel
 from dpnoise.kernels import compile_kernel
 
 Rows = NDArray[np.floating]  # Rows of float64; of int16 if all parts are small integers.
@@ -174,7 +175,7 @@ def _bit_views(x: Floats, j: int, name: str) -> list[View]:
         fraction = View(
             f"the fraction of {name}",
             CODES,
-            lambda block: np.mod(block.rows[:, j], 1),
+            lambda block: block.rows[:, j] - np.floor(block.rows[:, j]),  # `%` is slow.
             source=f"{part} % 1.0",
         )
         views.append(fraction)
@@ -276,12 +277,11 @@ def _joint_views(
     sample: Floats, parts: list[int], numbers: list[int], points: Floats, words: str, kind: str
 ) -> list[View]:
     """Return views of the pattern of some parts, also combined with the size of plain numbers."""
-    plain = set(numbers)
+    marks = _markers(numbers, points)
 
     def pattern(block: Block) -> Floats:
-        columns = ((j, column_of(block.rows, j)) for j in parts)
-        marks = (_mark_special(column, points) if j in plain else column for j, column in columns)
-        return _codes(len(block.rows), marks)
+        columns = (marks[j](block) if j in marks else column_of(block.rows, j) for j in parts)
+        return _codes(len(block.rows), columns)
 
     source = (
         f"pattern({{y}}, {listing(j - 1 for j in parts)}, {listing(j - 1 for j in numbers)}, "
@@ -297,8 +297,7 @@ def _joint_views(
     def smallest_plain(block: Block) -> Floats:
         out = np.full(len(block.rows), np.inf)
         for j in numbers:
-            column = column_of(block.rows, j)
-            np.minimum(out, np.where(_mark_special(column, points) == 0, column, np.inf), out=out)
+            _keep_smaller_plain(column_of(block.rows, j), marks[j](block), out)
         return out
 
     sum_plain = _adder(numbers, medians, spreads, 1.0, points)
@@ -332,9 +331,7 @@ def _with_size(
     cuts = np.unique(np.quantile(size_of(Block(sample)), shares, method="lower"))
 
     def take(block: Block) -> Floats:
-        size = find_cells(cuts, size_of(block)).astype(np.uint64)
-        code = block.of(pattern).astype(np.uint64) * np.uint64(0xBF58476D1CE4E5B9)
-        return (((code >> np.uint64(11)) + size) & _BITS).astype(np.float64)
+        return _join_codes(block.of(pattern), find_cells(cuts, size_of(block)))
 
     source = f"with_size({view.source}, {size_source}, {listing(cuts)})"
     return replace(view, take=take, ordered_span=TUNING.size_classes, source=source, examples={})
@@ -361,7 +358,16 @@ def views_given(sample: Floats, names: Sequence[str], public: Sequence[int]) -> 
 
 def row_codes(rows: Rows) -> Floats:
     """Return a code of each row."""
-    return _codes(len(rows), (column_of(rows, j) for j in range(rows.shape[1])))
+    codes = np.empty(len(rows))
+
+    def fill(first: int, last: int) -> None:
+        for start in range(first, last, TUNING.block_rows):
+            span = slice(start, min(last, start + TUNING.block_rows))
+            columns = (column_of(rows[span], j) for j in range(rows.shape[1]))
+            codes[span] = _codes(span.stop - start, columns)
+
+    run_in_parallel(fill, len(rows), TUNING.block_rows, cores())
+    return codes
 
 
 def _codes(n: int, columns: Iterable[Rows | Marks]) -> Floats:
@@ -414,17 +420,35 @@ def column_of(rows: Rows, j: int) -> Rows:
     return np.ascontiguousarray(rows[:, j])
 
 
+def _markers(parts: Sequence[int], points: Floats) -> dict[int, Callable[[Block], Marks]]:
+    """Return for each part the function that marks its special numbers.
+
+    Views of the same rows share the marks, unless these are so many that they take much memory.
+    """
+    key = tuple(points.tolist())
+    if len(parts) > TUNING.parts_viewed:
+        return {j: _marker(j, key) for j in parts}
+    return {j: partial(Block.of, take=_marker(j, key)) for j in parts}
+
+
+@cache
+def _marker(j: int, points: tuple[float, ...]) -> Callable[[Block], Marks]:
+    numbers = np.array(points)
+    return lambda block: _mark_special(column_of(block.rows, j), numbers)
+
+
 def _adder(
     parts: list[int], medians: Floats, spreads: Floats, limit: float, points: Floats = _NO_POINTS
 ) -> Callable[[Block], Floats]:
     """Sum the clipped, scaled deviations from the median of the parts that are not special."""
+    marks = _markers(parts, points)
 
     def take(block: Block) -> Floats:
         out = np.zeros(len(block.rows))
         for j, median, spread in zip(parts, medians.tolist(), spreads.tolist(), strict=True):
             column, scale = column_of(block.rows, j), 1 / max(spread, _SMALLEST_SPREAD)
             if len(points):
-                _add_plain(column, _mark_special(column, points), median, scale, limit, out)
+                _add_plain(column, marks[j](block), median, scale, limit, out)
             else:
                 _add_all(column, median, scale, limit, out)
         return out
@@ -457,6 +481,24 @@ def _mark_special(column: Rows, points: Floats) -> Marks:
         for i in range(column.size):
             marks[i] |= mark * np.int32(column[i] == point)
     return marks
+
+
+@compile_kernel
+def _join_codes(codes: Floats, cells: Cells) -> Floats:
+    """Return codes of patterns together with a cell: those of one pattern follow each other."""
+    out = np.empty(codes.size)
+    for i in range(codes.size):
+        code = np.uint64(codes[i]) * np.uint64(0xBF58476D1CE4E5B9)
+        out[i] = np.float64(((code >> np.uint64(11)) + np.uint64(cells[i])) & _BITS)
+    return out
+
+
+@compile_kernel
+def _keep_smaller_plain(column: Rows, marks: Marks, out: Floats) -> None:
+    """Update the smallest number so far of each row that is not special."""
+    for i in range(column.size):
+        x = np.float64(column[i]) if marks[i] == 0 else np.inf
+        out[i] = min(out[i], x)
 
 
 @compile_kernel
