@@ -346,7 +346,7 @@ def test_errors_about_a_request_write_its_settings(
     top, source = "", f'[source]\npath = "{path}"\n'
     request = tmp_path / "request.toml"
     for setting, place in (
-        ('encoding = "latin-1"', "under [source]."),
+        ('encoding = "windows-1252"', "under [source]."),
         ('delimiter = ";"', "under [source]."),
         ('decimal = ","', "under [source] to read them."),
         ('missing = "drop"', "at the top."),

@@ -154,7 +154,7 @@ def _explain_rows(request: Request, rows: int, tolerance: Tolerance | None) -> s
             f"{request.cost_in_words} is the least that keeps every margin within {tolerance}."
         )
     if tolerance is not None and request.discovered:
-        texts.append("It shows such a group, if each of its rows is of another person.")
+        texts.append("It shows groups of this size, if each of their rows is of another person.")
     if any(query.name not in {*_COUNTS, "groups"} for _, query in request.prepare()):
         texts.append(
             "The range has all numbers that the declared bounds allow. Margins are those of evenly "

@@ -1,7 +1,7 @@
 """Quirks of readers and frames through which one row could change the meaning of others."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -42,11 +42,11 @@ def test_numbers_that_pandas_coerces_do_not_depend_on_other_rows() -> None:
     cells = ["€ 51.97", "31", "€ 1,200", "9007199254740993", "0.1"]
     plan = Plan((Rows(), Sums("cost", grid=2.0**-10, least=0, most=2**40)), missing="drop")
 
-    def sum_of(texts: list[str | None]) -> Any:
+    def sum_of(texts: Sequence[str | None]) -> int:
         amounts = pd.Series(texts, dtype=str).str.removeprefix("€").str.replace(",", "")
         frame = pd.DataFrame({"cost": pd.to_numeric(amounts, errors="coerce")})
         _, cost = tally(frame, plan).answers
-        return int(cost.total)
+        return int(cost.total)  # type: ignore[arg-type, union-attr]
 
     for text in ("unknown", "", None, "1e400", "-7", "18446744073709551616", "0.5", "True"):
         assert sum_of([*cells, text]) - sum_of(cells) == sum_of([text, "0"])
