@@ -420,6 +420,7 @@ def test_a_margin_as_wide_as_the_bounds_is_no_information(run: Run) -> None:
     assert count["no_information"] is False
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("query", ["mean", "variance", "std", "median", "quantiles:0.25,0.75"])
 def test_an_empty_group_says_nothing_in_tables_json_and_pages(query: str, run: Run) -> None:
     """Without rows, a run leaves out the mark with a probability below 0.2.
@@ -517,6 +518,7 @@ def test_a_preview_finds_the_least_epsilon_for_a_margin(
     assert found == pytest.approx(epsilon, rel=0.01)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("query", "rows"), [("groups", 1_000), ("groups", 50), ("count", 300)])
 def test_a_found_epsilon_shows_discovered_groups_of_this_size(
     query: str, rows: int, run: Run

@@ -1,6 +1,7 @@
 """`dpnoise release --check`: what a request costs and how close its numbers are."""
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -101,18 +102,8 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
     titles = ["column", "statistic", "groups", spends, margins_title]
     rows = [_describe(request, *prepared, rows_in_group) for prepared in request.prepare()]
     terminal.print_table(console, terminal.format_table(titles, rows, console.width, folded=4))
-    for name, text in request.derived.items():
-        console.print(terminal.prose(f"\n{escape_text(name)} = {escape_text(text)}"))
-    for column, keys in request.groups.items():
-        if not isinstance(keys, str):
-            names = escape_text(", ".join(map(str, keys)))
-            console.print(terminal.prose(f"\ngroups of {escape_text(column)}: {names}"))
-    for discovery in request.discoveries():
-        rule = discovery.describe_rule(request.confidence)
-        text = f"\ngroups of {escape_text(discovery.subject)}: {rule}"
+    for text in _explain_columns(request):
         console.print(terminal.prose(text))
-        if discovery.counts:
-            console.print(terminal.prose(escape_text(discovery.count_note)))
     if request.left_out_cost is not None:
         console.print(terminal.prose(f"\n{request.left_out_cost} {ESTIMATES}."))
     if request.consistent:
@@ -129,6 +120,20 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
     )
     console.print(terminal.prose(summary))
     return request
+
+
+def _explain_columns(request: Request) -> Iterator[str]:
+    """Yield paragraphs on derived columns, groups, and discovered groups."""
+    for name, text in request.derived.items():
+        yield f"\n{escape_text(name)} = {escape_text(text)}"
+    for column, keys in request.groups.items():
+        if not isinstance(keys, str):
+            yield f"\ngroups of {escape_text(column)}: {escape_text(', '.join(map(str, keys)))}"
+    for discovery in request.discoveries():
+        rule = discovery.describe_rule(request.confidence)
+        yield f"\ngroups of {escape_text(discovery.subject)}: {rule}"
+        if discovery.counts:
+            yield escape_text(discovery.count_note)
 
 
 def _margin_text(query: AnyQuery, rows: int, confidence: float) -> str:
