@@ -463,11 +463,13 @@ def test_bounds_are_said_in_words() -> None:
     )
     assert ungrouped.privacy_unit == unit + "1 row"
     own = person_request(COUNT, Question(["count"], max_rows=1))
-    assert own.privacy_unit == (unit + "2 groups and 3 rows in each; count of rows, at most 1 row")
+    assert own.privacy_unit == (
+        unit + "2 groups and 3 rows in each; count of rows, of each person at most 1 row"
+    )
     only = person_request(replace(COUNT, max_total_rows=5), max_groups=None, max_rows=None)
     assert (
         only.privacy_unit
-        == "one person (who); count of rows, by city, at most 5 rows in all groups"
+        == "one person (who); count of rows, by city, of each person at most 5 rows in all groups"
     )
     assert only.uncounted == "clamping and rows left out by max_total_rows"
 

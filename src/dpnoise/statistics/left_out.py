@@ -160,12 +160,10 @@ def _subject(request: RequestFields, members: Sequence[tuple[Question, str]]) ->
     statistics: dict[Question, list[str]] = {}
     for question, statistic in members:
         statistics.setdefault(question, []).append(statistic)
-    texts = []
-    for question, names in statistics.items():
-        limits = request.own_limits_in_words(question)
-        of_each = f", of each person {limits}" if limits else ""
-        texts.append(f"{question.describe(names)}{of_each}")
-    return "; ".join(texts)
+    return "; ".join(
+        ", ".join(filter(None, [question.describe(names), request.own_limits_in_words(question)]))
+        for question, names in statistics.items()
+    )
 
 
 def _coverage_of_table(

@@ -256,7 +256,8 @@ class RequestFields:
         """Return the bounds on a person for a question that has some of its own; else ""."""
         if all(getattr(question, name) is None for name in PERSON_LIMITS):
             return ""
-        return _limit_words(self.limits_of(question), grouped=bool(question.by))
+        limits = _limit_words(self.limits_of(question), grouped=bool(question.by))
+        return f"of each person {limits}" if limits else ""
 
     @property
     def neighbours_in_words(self) -> str:
