@@ -253,7 +253,7 @@ class RequestFields:
         return "; ".join(words)
 
     def own_limits_in_words(self, question: Question) -> str:
-        """Return the bounds on a person for a question that has some of its own; else ""."""
+        """Return the bounds on a person that a question sets, in words; "" without any."""
         if all(getattr(question, name) is None for name in PERSON_LIMITS):
             return ""
         limits = _limit_words(self.limits_of(question), grouped=bool(question.by))
