@@ -96,12 +96,18 @@ def _as_floats(answers: Any) -> Floats:
 
 
 @compile_inline
+def on_grid(noise: float) -> float:
+    """Return noise rounded to the grid."""
+    return float(np.rint(noise * _GRID)) / _GRID
+
+
+@compile_inline
 def laplace(rng: Generator, scale: float, remaining: int) -> tuple[float, int]:
     """Return Laplace noise on the grid, and how many numbers remain in the buffer."""
     if remaining == 0:
         refill(*rng)
         remaining = _BUFFER
-    return float(np.rint(scale * rng[1][remaining - 1] * _GRID)) / _GRID, remaining - 1
+    return on_grid(scale * rng[1][remaining - 1]), remaining - 1
 
 
 # One number, and histograms ----------------------------------------------------------------------
@@ -109,14 +115,17 @@ def laplace(rng: Generator, scale: float, remaining: int) -> tuple[float, int]:
 
 @compile_kernel
 def _fill_noisy(rng: Generator, out: Floats, answers: Floats, scale: float, sums: bool) -> None:  # noqa: FBT001 - a kernel
-    remaining = 0
-    for i in range(out.shape[1]):
-        total = 0.0
+    """Fill blocks of rows column by column, so that LLVM vectorises the loops over rows."""
+    in_widest_vectors()
+    noise = rng[1]
+    for start in range(0, out.shape[1], _BUFFER):
+        total = np.zeros(min(_BUFFER, out.shape[1] - start))
         for j in range(answers.size):
-            noise, remaining = laplace(rng, scale, remaining)
-            answer = answers[j] + noise
-            total = total + answer if sums else answer
-            out[j, i] = total
+            refill(*rng)
+            for i in range(total.size):
+                answer = answers[j] + on_grid(scale * noise[i])
+                total[i] = total[i] + answer if sums else answer
+            out[j, start : start + total.size] = total
 
 
 def add_laplace(data: Any, n: int, scale: float = 1 / EPSILON, *, sums: bool = False) -> Floats:
@@ -156,16 +165,21 @@ def _fill_max(
     two_sided: bool,  # noqa: FBT001 - a kernel
     value: bool,  # noqa: FBT001
 ) -> None:
-    remaining = 0
-    for i in range(out.shape[1]):
-        largest, index = -np.inf, 0
+    in_widest_vectors()
+    noise = rng[1]
+    for start in range(0, out.shape[1], _BUFFER):
+        largest = np.full(min(_BUFFER, out.shape[1] - start), -np.inf)
+        index = np.zeros(largest.size)
         for j in range(answers.size):
-            noise, remaining = laplace(rng, scale, remaining)
-            if not two_sided:
-                noise = abs(noise)
-            if answers[j] + noise > largest:
-                largest, index = answers[j] + noise, j
-        out[0, i] = largest if value else index
+            refill(*rng)
+            for i in range(largest.size):
+                added = on_grid(scale * noise[i])
+                answer = answers[j] + (added if two_sided else abs(added))
+                is_larger = answer > largest[i]
+                largest[i] = answer if is_larger else largest[i]
+                index[i] = j if is_larger else index[i]
+        for i in range(largest.size):
+            out[0, start + i] = largest[i] if value else index[i]
 
 
 def noisy_max(answers: Floats, n: int, *, two_sided: bool, value: bool) -> NDArray[Any]:
