@@ -50,7 +50,7 @@ def _no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "time", SimpleNamespace(perf_counter=lambda: 0.0))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("neighbours", [None, [(0, 1), (0, 2)]])
 @pytest.mark.parametrize("seed", [0, 7])
 def test_the_same_releases_and_seed_give_the_same_report(seed: int, neighbours: Any) -> None:

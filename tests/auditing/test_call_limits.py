@@ -76,7 +76,7 @@ def true_epsilon(kind: str) -> float:
 # Any dependence ----------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("error", [0.1, 0.001])
 @pytest.mark.parametrize("calls", [1, 5, 40, 500 if LONG else 150])
 def test_a_limit_of_a_mean_holds_for_calls_that_are_all_or_nothing(
@@ -120,7 +120,7 @@ def test_bets_of_everything_are_nearly_the_best_for_calls_that_do_not_vary() -> 
 
 
 def test_limits_for_any_dependence_are_never_narrower_than_exact_ones() -> None:
-    for _ in range(200):
+    for _ in range(200 if LONG else 50):
         n = int(rng.integers(1, 50))
         hits = [rng.binomial(20, rng.uniform(), size=n) for _ in (0, 1)]
         counts = CallCounts((hits[0], hits[1]), (np.full(n, 20),) * 2)
@@ -167,7 +167,7 @@ def test_strong_effects_are_suspected() -> None:
     assert {certify(kind).limits for kind in STRONG} == {"any dependence"}
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("calls", "share"), [(500, 0.5), (500, 1e-3), (500, 0.999), (32, 0.1)])
 def test_p_values_of_independent_releases_are_hardly_too_small(calls: int, share: float) -> None:
     """Of 1,000 counts in calls of 20 to 40 releases; 15 hits at least. Few hits give few values."""

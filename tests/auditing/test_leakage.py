@@ -134,6 +134,7 @@ def pairs_in_float16(n: int, p: int) -> NDArray[np.float16]:
     return half(2 / math.sqrt(n)) * total
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("form", "n", "p", "twin"),
     [
@@ -181,6 +182,7 @@ def test_draws_have_the_law_of_dpnoise_s_own_sampler(form: str, n: int) -> None:
     alarms.check_counts(counts, law.probabilities)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("fmt", [FLOAT16, BFLOAT16], ids=lambda fmt: fmt.name)
 def test_probabilities_are_exact(fmt: Format) -> None:
     """They are whole numbers of 2^-(n p), and add up to 1 without an error."""
@@ -308,6 +310,7 @@ def test_the_page_shows_the_table_of_the_command(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out in page
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("form", "bits"),
     [

@@ -414,8 +414,8 @@ def test_an_event_is_the_same_by_its_score_and_in_rows_of_integers() -> None:
 
 
 def test_the_steps_of_sums_that_were_released_are_learned_together() -> None:
-    """Each of ten steps changes by 0.5, which is some 30 standard errors from 0."""
-    n, parts = 60_000, 10
+    """Each of ten steps changes by 0.5, which is some 20 standard errors from 0."""
+    n, parts = 30_000, 10
     noise = [np.rint(rng.laplace(scale=2048, size=(n, parts))) / 1024 for _ in range(2)]
     sums = [(steps_of + up).cumsum(axis=1) for up, steps_of in enumerate(noise)]
     rows = [np.column_stack([np.full(n, float(parts)), values]) for values in sums]
@@ -499,7 +499,7 @@ def test_outputs_whose_columns_lie_apart_in_memory_are_the_same_to_an_audit() ->
             lambda bit, n, order=order: answer_in_order(bit, n, order),
             1.0,
             neighbours=[(0, 1)],
-            budget=40_000,
+            budget=20_000,
             confidence=CERTAIN,
         )
         assert report.broken

@@ -237,6 +237,7 @@ def test_a_target_that_is_slow_for_each_release_is_asked_for_fewer_at_once(clock
     assert sum(asked) <= 2_000
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("neighbours", [None, [(0, 1)]])
 def test_without_a_budget_a_slow_target_is_asked_for_what_comes_in_two_minutes(
     clock: Clock, neighbours: Any
@@ -414,6 +415,7 @@ def test_the_status_of_a_pipe_that_is_closed_is_not_that_of_a_broken_target() ->
     assert (run.returncode, run.stderr) == (141, "")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("code", "message"),
     [

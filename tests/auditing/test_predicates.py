@@ -104,7 +104,7 @@ def write(event: Proposal, encoder: Encoder) -> str:
     return write_event(event, encoder.decode, *codes, encoder.form_index)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("kind", "public"),
     [*((kind, ()) for kind in KINDS), ("a parity", (1,)), ("NaN", (1,)), ("rare texts", (1,))],
@@ -225,7 +225,7 @@ OF_KIND: dict[str, str] = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", views.KINDS)
 def test_every_kind_of_learned_events_is_counted_again_alike(
     kind: str, monkeypatch: pytest.MonkeyPatch
@@ -244,6 +244,7 @@ def test_every_kind_of_learned_events_is_counted_again_alike(
     check_replay(report, drawn)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("mechanism", "predicate"),
     [

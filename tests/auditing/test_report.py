@@ -80,6 +80,7 @@ def test_what_no_shell_can_say_is_repeated_in_python(option: Any, shown: str) ->
 # What was observed -------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("neighbours", [[(0, 1)], None])
 def test_equal_outputs_are_nothing_that_was_observed(neighbours: Any) -> None:
     report = dpnoise.audit(

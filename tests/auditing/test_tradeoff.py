@@ -48,6 +48,7 @@ def test_all_corners_are_above_the_true_curve_together(shared: float) -> None:
     check_rate(lambda: is_wrong(curve_of_gaussians(1.0, 50, 0.2, shared=shared)), 40, 0.2)
 
 
+@pytest.mark.long
 def test_limits_for_independent_scores_would_be_wrong_for_dependent_calls() -> None:
     """At an error of 0.02, more often than that explains: so the test above could fail."""
     curves = [curve_of_gaussians(1.0, 50, 0.02, shared=0.5, one_by_one=True) for _ in range(80)]

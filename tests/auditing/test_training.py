@@ -86,6 +86,7 @@ def most_correct(canaries: int, guesses: int, correct: int, guarantees: Guarante
 CURVE = [(0.5, 0.1), (1.0, 0.05), (2.0, 0.01)]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("pair", [(1.0, 0.0), (1.0, 0.05), (3.0, 0.001)])
 @pytest.mark.parametrize("canaries", [1, 2, 3])
 def test_the_limit_for_epsilon_and_delta_is_that_of_the_best_mechanism(

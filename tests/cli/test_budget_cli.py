@@ -235,6 +235,7 @@ def test_errors_are_one_line(
 NAMES = ["[bold]x[/]", "[/nothing]", ":heart:", "a\x1b[2J\nb", "\u202etxet", "尺" * 300]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 @pytest.mark.parametrize("columns", ["20", "80"])
 def test_names_neither_control_nor_break_the_output(

@@ -120,6 +120,7 @@ def test_output_and_plot_are_written_whole(
     assert (tmp_path / "out.json").stat().st_mode == reference.stat().st_mode
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("group_by", "expected"),
     [

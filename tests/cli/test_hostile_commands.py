@@ -272,7 +272,7 @@ def check_refusal(answer: tuple[int, str, str], words: str, draws: list[str]) ->
     assert Path("ok.csv").read_text() == "x,city\n1,cork\n2,dublin\n"
 
 
-@pytest.mark.sample(40)
+@pytest.mark.sample(18)
 @pytest.mark.parametrize(("arguments", "words"), RELEASES)
 def test_a_hostile_release_is_refused(
     arguments: list[object], words: str, run: Run, draws: list[str]

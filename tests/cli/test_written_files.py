@@ -162,6 +162,7 @@ def test_nobody_else_may_read_a_private_file_while_it_is_written(
     assert folder_has_only("old.json")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("command", "option", "ending"), IRREPLACEABLE)
 def test_files_that_cannot_be_made_again_are_replaced_only_by_force(
     command: Command,

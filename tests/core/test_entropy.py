@@ -368,7 +368,7 @@ class ShiftedKey(Key):
         return super().stream(word + words_in_a_block(self.cipher) * (2**32 - 100))
 
 
-@pytest.mark.sample(18)
+@pytest.mark.sample(15)
 @pytest.mark.parametrize(
     ("kind", "group_size"),
     [(Key, 2**32), (ShiftedKey, 2**32), (Key, 37)],

@@ -202,6 +202,7 @@ def give_away(path: Path) -> None:
         path.chmod(0o777)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("foreign", ["base", "dpnoise", "stamp", "file"])
 def test_a_file_of_another_user_is_not_unpickled(base: Path, tmp_path: Path, foreign: str) -> None:
     draw()
@@ -232,6 +233,7 @@ def test_a_file_or_folder_that_others_may_open_is_not_read(
     assert draw() == 0
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("mode", "safe"), [(0o700, True), (0o755, True), (0o775, False), (0o757, False), (0o1777, True)]
 )
@@ -277,6 +279,7 @@ def raise_disk_full(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("function", [(tempfile, "mkstemp"), (Path, "replace"), (Path, "mkdir")])
 def test_a_full_disk_costs_a_compilation_and_leaves_nothing(
     base: Path, function: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
@@ -356,6 +359,7 @@ def test_without_a_home_there_is_no_place(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("path", ["", "relative", "~"])
 def test_the_cache_is_turned_off_by_an_empty_or_a_relative_path(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

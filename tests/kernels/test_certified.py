@@ -73,6 +73,7 @@ def test_no_point_is_further_off_than_is_proved(name: str, fused: bool) -> None:
     assert 0.9 < units <= proved_bound
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("check", bit_tricks.ALL, ids=lambda check: check.__name__)
 def test_bit_tricks_do_what_the_proof_assumes(check: Callable[[], None]) -> None:
     """Here on compiled functions; `make proof` runs them interpreted."""
@@ -167,7 +168,7 @@ def random_rows(count: int, n: int) -> NDArray[np.uint64]:
     return np.frombuffer(np.random.default_rng().bytes(8 * n * count), np.uint64).reshape(-1, n)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("form", NUMBERS)
 def test_the_true_error_is_within_the_bound(form: str) -> None:
     """On random points and on adversarial ones; the margin is printed (pytest -s)."""

@@ -338,7 +338,7 @@ BOUNDS: dict[str, tuple[float, Callable[[int], float]]] = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", BOUNDS)
 def test_no_point_is_further_off_than_is_claimed(name: str) -> None:
     """On 10^4 random points and on adversarial ones; pytest -s prints the largest error."""

@@ -92,7 +92,7 @@ def test_a_numpy_integer_becomes_a_python_int_without_a_limit(kind: str) -> None
 BOUNDS: list[dict[str, Any]] = [{}, {"lower": -1e30}, {"upper": 3.5e38}, {"upper": 10**30}]
 
 
-@pytest.mark.sample(100)
+@pytest.mark.sample(83)
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("kind", FLOATS + INTEGERS)
 @pytest.mark.parametrize("bounds", BOUNDS, ids=str)

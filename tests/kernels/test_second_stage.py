@@ -575,6 +575,7 @@ def _slots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 FINE = [1.3 * 2.0**43, 2.0**50]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.usefixtures("_slots")
 @pytest.mark.parametrize("ratio", FINE)
 @pytest.mark.parametrize("form", ADDITIVE.values(), ids=ADDITIVE)
@@ -592,6 +593,7 @@ def test_floats_equal_the_reference_for_any_number_of_slots(
             assert bits_of(released[i]) == bits_of(point)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.usefixtures("_slots")
 @pytest.mark.parametrize("ratio", FINE)
 @pytest.mark.parametrize("form", ADDITIVE.values(), ids=ADDITIVE)

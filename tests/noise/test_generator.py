@@ -118,6 +118,7 @@ def test_threads_take_runs_in_turn_each_once_and_a_failure_is_raised() -> None:
         run_in_parallel(fail_in_sixth, 1001, 100, 2)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("variates", [1, 4, 6])
 def test_result_does_not_depend_on_chunks_or_threads(
     variates: int, monkeypatch: pytest.MonkeyPatch

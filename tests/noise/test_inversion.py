@@ -46,6 +46,7 @@ def all_uniforms(n: int, p: int) -> NDArray[np.float64]:
     return np.stack([axis.ravel() for axis in axes], axis=1)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("formula", "distribution", "n", "p", "dtype"),
     [

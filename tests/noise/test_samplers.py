@@ -50,7 +50,7 @@ def is_inverted(distribution: Distribution, options: dict[str, Any]) -> bool:
     return options.get("form") == "gammas" or not (2 * shape).is_integer()
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("distribution", "options", "fourth"),
     SAMPLERS,
@@ -143,7 +143,7 @@ ENUMERATED: list[tuple[str, dict[str, Any], naive.Formula, int, int]] = [
 ]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("method", "options", "formula", "n", "p"),
     ENUMERATED,

@@ -267,7 +267,7 @@ def test_counts_and_sums_have_the_noise_of_opendp() -> None:
     assert errors.expected_ratio(data, "count") == errors.expected_ratio(data, "sum") == 1
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("q", [0.5, 0.9])
 @pytest.mark.parametrize("kind", ["incomes", "visits", "patients"])
 def test_quantiles_are_expected_to_be_no_farther_off_than_those_of_opendp(

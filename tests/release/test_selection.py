@@ -46,6 +46,7 @@ def reference_argmax(form: str, secret: bytes, scores: list[Any], scale: float) 
     return leaders[0]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("mechanism", "form"), MECHANISMS)
 def test_the_selection_equals_the_reference(mechanism: Any, form: str) -> None:
     rng = np.random.default_rng()
@@ -90,6 +91,7 @@ def test_sums_beyond_the_largest_float_are_compared_exactly() -> None:
             assert selected == reference_argmax(form, secret, scores, mech.scale)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("mechanism", "form"), MECHANISMS)
 def test_the_roundings_of_large_scores_are_covered(mechanism: Any, form: str) -> None:
     """Near 2^50 a float keeps two bits of the noise; the reference decides what they leave open."""

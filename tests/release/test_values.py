@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.alarms import LONG
 
 import dpnoise
 from dpnoise.testing import fixed_generator
@@ -126,7 +127,7 @@ def test_every_mechanism_is_tested_and_every_argument() -> None:
     assert named == GOOD.keys() == BAD.keys(), "give it values"
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)
 @given(data=st.data())
 @settings(max_examples=25)
@@ -152,7 +153,7 @@ def test_a_repr_evaluates_to_an_equal_mechanism(mechanism: Any) -> None:
 
 
 @given(mechanism=mechanisms())
-@settings(max_examples=50)
+@settings(max_examples=50 if LONG else 15)
 def test_copies_and_pickles_are_equal_and_do_the_same(mechanism: Any) -> None:
     pickles = [
         pickle.loads(pickle.dumps(mechanism, protocol))

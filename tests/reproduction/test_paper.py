@@ -96,7 +96,7 @@ def test_arrays_of_the_numpy_listing_have_the_law() -> None:
     check_probability(float(stats.kstest(sample, stats.laplace.cdf).pvalue))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("key", sorted(TIMED))
 def test_timings_are_measured_and_judged_by_their_own_numbers(key: str) -> None:
     judgement = reproduction.PIECES[key].check(QUICK)

@@ -177,7 +177,7 @@ def memory() -> Iterator[Path]:
         yield Path(name)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("run", range(4))
 def test_kill_9_at_random_points_loses_no_release(memory: Path, run: int) -> None:
     """The long tests kill at a hundred points, in four ledgers to keep each short.

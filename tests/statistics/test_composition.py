@@ -88,6 +88,7 @@ def hockey_stick(epsilon: float, pure: list[float], rho: float) -> Any:
         return total
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("pure", "rho", "delta"), [([], 0.5, 1e-6), ([0.3], 0.02, 1e-5), ([0.25, 1.0], 0.125, 1e-8)]
 )
@@ -231,6 +232,7 @@ MIXTURES = [
 ]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kinds", MIXTURES)
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.1, 1e-9)])
 def test_what_is_shared_is_within_the_budget_and_uses_it_up(

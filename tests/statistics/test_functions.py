@@ -34,7 +34,7 @@ def bounds(draw: st.DrawFn) -> tuple[float, float]:
     return (lower * size, upper * size) if upper - lower > 1e-3 else (-size, size)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 if alarms.LONG else 60, deadline=None)
 @given(rows, anything, st.integers(0, 30), bounds())
 def test_one_row_moves_the_exact_sum_by_no_more_than_its_sensitivity(
     data: list[float], row: float, index: int, limits: tuple[float, float]
@@ -157,7 +157,7 @@ def test_releases_say_what_they_cost_and_how_far_off_they_are() -> None:
 
 def test_errors_cover_with_their_confidence() -> None:
     """Fewer releases cover than the confidence says only as chance allows."""
-    number = 2_000 if alarms.LONG else 500
+    number = 2_000 if alarms.LONG else 250
     data = np.random.default_rng().random(500)
     truth = {"count": 500.0, "sum": float(statistics.exact_sum(data, 0, 1)), "mean": data.mean()}
     questions: list[tuple[str, Callable[[], statistics.Release]]] = [

@@ -65,6 +65,7 @@ def crowd(**sizes: int) -> pl.DataFrame:
 LOSSES = [(1.0, 1e-6), (0.1, 1e-7), (0.01, 0.3), (3.0, 2.0**-60), (1e-3, 1e-3), (700.0, 1e-30)]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("epsilon", "delta"), LOSSES)
 def test_one_person_changes_a_selection_within_epsilon_and_delta(
     epsilon: float, delta: float

@@ -78,7 +78,7 @@ def test_variance_and_deviation_are_right_where_noise_is_small() -> None:
 
 def test_margins_cover_with_their_confidence() -> None:
     """Fewer releases cover than the confidence says only as chance allows."""
-    releases = 300 if alarms.LONG else 150
+    releases = 300 if alarms.LONG else 75
     rng = np.random.default_rng()
     for data in (rng.random(300), rng.beta(0.5, 8, 300), np.repeat([0.0, 1.0], 100)):
         truth = {"mean": data.mean(), "variance": data.var(), "std": data.std()}

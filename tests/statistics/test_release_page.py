@@ -99,6 +99,7 @@ def test_the_page_has_nothing_else_of_the_data() -> None:
     assert sorted(cells(page)) == sorted(map(row_texts, table.rows()))
 
 
+@pytest.mark.sample(2)
 @KINDS
 def test_every_page_is_well_formed_and_loads_and_runs_nothing(table: Table) -> None:
     for title in (None, HOSTILE):

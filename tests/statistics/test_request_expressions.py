@@ -50,6 +50,7 @@ def numbers(source: Any, *questions: Question, **options: Any) -> list[Any]:
     return [round(published.release.value) for published in publish(source, request)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("source", [DATED, "stays.csv"])
 def test_each_question_has_its_own_rows_and_groups(source: Any) -> None:
     published = numbers(

@@ -97,7 +97,7 @@ def test_groups_of_text_match_by_what_the_request_declares() -> None:
     assert counts(path, "g", ["NA", "one"]) == [1, 1]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("key", "other"),
     [

@@ -77,7 +77,7 @@ BREAKS = [
 ]
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("row", BREAKS, ids=str)
 def test_what_is_known_to_break_breaks(row: Break) -> None:
     check_break(row)
@@ -128,7 +128,7 @@ USUAL_SIZE = 5000 if LONG else 2000
 RELEASES = ["dpnoise.release", "dpnoise.release.gaussian"]
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("name", "value0", "value1"),
     sample_parameters(
@@ -151,6 +151,7 @@ def test_exact_release_withstands_at_a_small_epsilon_too(name: str) -> None:
     check_withstands(run_attack(ALL_ATTACKS[name], target), target, 0.1)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["ziggurat", "sensitivity"])
 def test_attacks_with_tests_of_their_own_pass_the_placebo_too(name: str) -> None:
     attack = ATTACKS[name]()
@@ -211,6 +212,7 @@ def test_the_precision_of_mironov_s_attack_is_checked() -> None:
 # Feasibility -------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("epsilon", "figure"), [(1.0, 0.350), (0.3, 0.277), (0.1, 0.164), (0.01, 0.105)]
 )
@@ -334,6 +336,7 @@ def test_throwing_the_first_of_all_away_changes_only_the_phase() -> None:
 FORMATS = [("float16", 11), ("float32", 24), ("float64", 53)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("dtype", "precision"), FORMATS)
 def test_mironov_gains_nothing_on_n_uniforms_beyond_the_addition(
     dtype: str, precision: int
@@ -362,6 +365,7 @@ def test_pairs_gain_nothing_on_n_uniforms_beyond_the_addition(dtype: str, _: int
     check_no_more_than_the_addition(run_attack(BoxMullerPair(), target), target, Precision())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("precision", [6, 8])
 def test_four_uniforms_of_few_bits_are_broken_by_meeting_in_the_middle(precision: int) -> None:
     """The kernel itself gives the table: with V2 = 1 the second summand is zero."""

@@ -188,7 +188,7 @@ def check_alarms(number: int, error: float = 0.001) -> None:
     check_probability(float(stats.binom.sf(number - 1, AUDITS, error)))
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("p1", "epsilon", "delta"),
     [

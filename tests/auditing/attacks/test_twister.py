@@ -128,6 +128,7 @@ def test_the_formulas_are_the_victims_to_the_last_bit(value: float, scale: float
     assert (value + noise == paper_releases(victim_too.random, scale)(value, 50_000)).all()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("formula", [0, 1])
 def test_a_release_never_falls_from_one_uniform_to_the_next(formula: int) -> None:
     k = drawn_uniforms(10_000)
@@ -189,6 +190,7 @@ def test_numpy_s_legacy_noise_is_predicted_without_exception(value: float, scale
     assert (clone.laplace(value, scale, 10_000) == victim.laplace(value, scale, 10_000)).all()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("skipped", [0, 1, 700])
 def test_the_standard_library_s_noise_is_predicted_from_any_phase(skipped: int) -> None:
     """An odd number of 32-bit outputs before the first release moves the uniforms by half."""

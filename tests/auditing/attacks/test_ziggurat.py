@@ -167,6 +167,7 @@ def test_numpy_s_holes_close_between_a_sixteenth_and_two() -> None:
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("true", "wrong", "most"), [(0.0, 1.0, 0.001), (1.0, 0.0, 0.01)], ids=["wrong 1", "wrong 0"]
 )

@@ -199,6 +199,7 @@ def test_rows_that_are_persons_are_not_divided_into_parts(
     assert counted(frame, PAIR, None) == Counter(labels for _, labels in labels_of(frame))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", [pl.Float64, pl.Int8, pl.String])
 def test_the_types_of_columns_change_no_combination(kind: Any) -> None:
     """One empty cell turns integers into floats, one word turns them into text."""

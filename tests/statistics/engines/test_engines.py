@@ -29,7 +29,7 @@ from dpnoise.statistics.plan import Ask, Cells, Combinations, Edges, Grouping, P
 WITH_DASK = [pytest.param(x, marks=[pytest.mark.long] * (x == "Dask")) for x in ENGINES]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("engine", WITH_DASK)
 @given(data=st.data())
 @settings(
@@ -39,7 +39,7 @@ def test_every_engine_gives_the_exact_integers(engine: str, data: st.DataObject)
     check_engine(ENGINES[engine], data)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("engine", WITH_DASK)
 def test_every_hostile_value_is_counted_exactly(engine: str) -> None:
     check_every_hostile_value(ENGINES[engine])
@@ -128,7 +128,7 @@ MATCHES = [
 ]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("column", "keys", "kind", "expected"), MATCHES)
 def test_groups_match_values_of_the_same_kind(
     column: list[Any], keys: tuple[Any, ...], kind: Any, expected: list[int], tmp_path: Path

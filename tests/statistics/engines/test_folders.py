@@ -149,6 +149,7 @@ def test_files_at_all_depths_are_found_by_two_stars(kind: str, tmp_path: Path) -
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_type_of_a_partition_is_the_declared_one(kind: str, tmp_path: Path) -> None:
     write(tmp_path / "day=2024-02-29" / "code=007" / f"p.{kind}", {"x": [1]})

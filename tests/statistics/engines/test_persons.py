@@ -208,6 +208,7 @@ def test_the_order_of_rows_and_a_second_run_change_nothing(total: int | None) ->
     assert int(once[0].sum()) == (total or 14) + 1
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("max_rows", [1, 999, 1_000, 1_001, 2_999, 3_000, 10**9])
 def test_at_most_max_rows_count(max_rows: int) -> None:
     counts = answers(Unit(("who",), 1, max_rows), whale_table(), by=())[0]
@@ -294,6 +295,7 @@ def test_rows_with_the_same_hash_are_ordered_by_their_values(
         assert sums.total.tolist() == [0 + 5 + 10 + 1, 1, 0, 0, 0]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("spellings", "keys"), [("true,TRUE", (True, False)), ("5,5.0", (5, 6))])
 def test_one_group_under_two_spellings_is_one_group(
     spellings: str, keys: tuple[Any, ...], tmp_path: Path
@@ -373,6 +375,7 @@ def test_ids_of_bytes_that_are_not_text_stay_different(tmp_path: Path) -> None:
     assert answers(Unit(("who",)), Files(path, table="visits"), by=())[0].tolist() == 1_000
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("unit", [None, Unit(("who",))])
 def test_a_collation_does_not_merge_groups(unit: Unit | None) -> None:
     """Otherwise one row could decide the label of a group that others are in."""

@@ -93,6 +93,7 @@ def test_columns_of_duckdb_that_differ_by_capitals_are_refused() -> None:
             count_persons_by_group(relation, [name], None)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("unit", ["s", "ms", "ns"])
 def test_the_unit_of_a_zoned_id_changes_nothing(unit: str) -> None:
     start = datetime(2024, 2, 25, 10, 30, tzinfo=UTC)
@@ -131,7 +132,7 @@ AMBIGUOUS = ["07", "7.0", " 7", "+7", "-0", "1e3", "1,234", "7_0", "10:30", "202
 PLAIN = ["7", "-7", "0", "2024-02-29", "true", "p7", "7b", "Yes!", "e\u0301", "NA", "12 Main St"]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("engine", FRAMES)
 def test_ambiguous_text_must_be_declared_to_be_text(engine: str) -> None:
     declared = Unit(("who",), text=("who",))
@@ -152,6 +153,7 @@ def test_ambiguous_text_must_be_declared_to_be_text(engine: str) -> None:
         )
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("word", ["t", "F", "yes", "No"])
 def test_duckdb_parses_more_words_as_booleans(word: str, tmp_path: Path) -> None:
     path = tmp_path / "words.csv"
@@ -165,6 +167,7 @@ def test_duckdb_parses_more_words_as_booleans(word: str, tmp_path: Path) -> None
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("engine", FRAMES)
 def test_other_text_needs_no_declaration(engine: str) -> None:
     frame = FRAMES[engine]({"who": PLAIN, "city": ["a"] * len(PLAIN)})

@@ -120,6 +120,7 @@ def test_several_plans_have_the_same_answers_as_each_plan_separately(
         assert_same(ours, reference_tally(columns, plan))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("engine", [name for name in ENGINES if "u64" not in ENGINES[name].lacks])
 def test_edges_beyond_signed_integers_are_compared_exactly(engine: str) -> None:
     columns = {name: [None] * 3 for name in TYPES} | {"u64": [2**63 - 1, 2**63, 2**64 - 1]}
@@ -245,7 +246,7 @@ def write_sqlite(folder: Path, *rows: tuple[Any, ...], kinds: str = "x REAL, cit
     return Files(path, table="people")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "db"])
 @pytest.mark.parametrize("row", [1, 19_998])
 def test_the_first_wrong_row_is_named_in_every_format(row: int, kind: str, tmp_path: Path) -> None:

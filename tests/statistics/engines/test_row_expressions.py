@@ -43,7 +43,7 @@ def turn_of(source: str, texts: list[str]) -> list[str]:
     return texts[OTHERS.index(source) % 4 :: 4]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_engine_keeps_the_same_rows(source: str, tmp_path: Path) -> None:
     rows = SOURCES[source].read(arrow_table(TABLE), tmp_path)
@@ -51,7 +51,7 @@ def test_every_engine_keeps_the_same_rows(source: str, tmp_path: Path) -> None:
     check_conditions(rows, turn_of(source, texts))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_engine_derives_the_same_values(source: str, tmp_path: Path) -> None:
     rows = SOURCES[source].read(arrow_table(TABLE), tmp_path)

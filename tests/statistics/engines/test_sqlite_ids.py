@@ -46,6 +46,7 @@ def error_message(source: Files, *, discovered: bool = False) -> str:
     return str(raised.value)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("discovered", [False, True])
 @pytest.mark.parametrize(
     ("declared", "collation", "instead"),
@@ -77,6 +78,7 @@ def test_an_index_does_not_hide_the_collation_of_its_column(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("column", "is_refused"),
     [
