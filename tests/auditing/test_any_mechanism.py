@@ -148,6 +148,7 @@ def test_a_bit_is_found_among_vectors_and_matrices() -> None:
     assert audit_bits(matrix).broken
 
 
+@pytest.mark.long
 def test_noise_of_half_the_scale_is_found_in_a_vector() -> None:
     def halve_noise(answers: Any, n: int) -> Any:
         up, down = rng.geometric(1 - math.exp(-2), (2, n, 3))
@@ -402,6 +403,7 @@ def test_a_mechanism_that_fails_at_an_empty_cell_is_found() -> None:
     assert audit_bits(count, neighbours="rows", data=data, budget=30_000).epsilon_lower > 4
 
 
+@pytest.mark.long
 def test_a_mechanism_that_treats_one_row_in_the_middle_differently_is_found() -> None:
     """The noise is enough for a count. A row above 400 adds 3."""
     pandas = pytest.importorskip("pandas")
@@ -910,6 +912,7 @@ def test_a_mechanism_that_fails_at_both_data_sets_ends_the_audit() -> None:
         dpnoise.audit(fail_without_rows, 1.0, neighbours=[([1], [])], budget=2_000)
 
 
+@pytest.mark.long
 def test_an_exception_that_is_raised_now_and_then_is_an_output_of_its_own() -> None:
     """It is raised in 1 % of the releases of one data set, and never at the other.
 

@@ -249,6 +249,7 @@ def test_events_are_given_what_is_public(public: list[int | str]) -> None:
     assert 1.0 < report.epsilon_lower < 2.0
 
 
+@pytest.mark.long
 def test_a_view_of_the_caller_is_part_of_each_output() -> None:
     def with_large_index(bit: int, n: int) -> Any:
         public = rng.integers(0, 2**40, n)
