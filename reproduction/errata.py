@@ -119,7 +119,7 @@ def neighbours(effort: Effort) -> Row:
         U = nearest_uniform(q, 1.0)
         excluded += not 0 < U < 1 or 1.0 + paper_laplace(partial(float, U)) != q
     return (
-        "Algorithm 1, lines 4 and 5 (ours)",
+        "Algorithm 1, lines 4 and 5",
         "a candidate goes if the nearest uniform does not give q",
         "its neighbours have to be tried too. Share of queries that exclude the true value 1",
         excluded / n,
@@ -143,7 +143,7 @@ def uniforms_drawn(effort: Effort) -> Row:
     for _ in range(4 * n):
         rng.normalvariate(0, 1)
     return (
-        "Appendix B.3 (ours)",
+        "Appendix B.3",
         "it draws from 8n uniforms",
         "normalvariate rejects, so 8n is the least. Uniforms for one variate at n = 1",
         calls / n,
@@ -155,7 +155,7 @@ def second_parameter(effort: Effort) -> Row:
     """Measure the standard deviation of N1 + N2."""
     N1, N2 = _RNG.normal(size=(2, effort.pick(1_000_000, 20_000)))
     return (
-        "Section 4.2 (ours)",
+        "Section 4.2",
         "N1 + N2 is N(0, 2), where appendix A.2 has N(mean, sigma)",
         "2 is its variance. Its standard deviation",
         float(np.std(N1 + N2)),
@@ -183,7 +183,7 @@ def at_zero(effort: Effort) -> Row:
     """Evaluate equation (2) at all uniforms, including U = 0."""
     p = effort.pick(12, 8)
     return (
-        "Section 2.3, (2), and listing 5 (ours)",
+        "Section 2.3, (2), and listing 5",
         "every U in [0, 1) gives a variate",
         f"the logarithm of 0 at U = 0 raises an error. U without a variate, of all of {p} bits",
         float(raises_at_zero(inverse_as_printed, p)),
@@ -198,7 +198,7 @@ def away_from_zero(_: Effort) -> Row:
         float(exact.quantize(Decimal(1), rounding=mode)) for mode in (ROUND_UP, ROUND_HALF_UP)
     )
     return (
-        "Section 2.1 (ours)",
+        "Section 2.1",
         "one of the five modes rounds away from zero",
         "it rounds to nearest, only ties go away from zero (IEEE 754-2019, 4.3.1). 2.25 rounded",
         standard,
@@ -212,7 +212,7 @@ def other_sign(effort: Effort) -> Row:
     U2 = (np.arange(size) + 0.5) / size
     back = [gaussian_of_uniforms(*pair) for pair in zip(level_curve(N1, U2), U2, strict=True)]
     return (
-        "Example 3.2, (6) (ours)",
+        "Example 3.2, (6)",
         "in real arithmetic every pair with (6) gives N1",
         "(6) squares the cosine, so half of the pairs give -N1. Share of pairs that give N1",
         float(np.mean(np.array(back) > 0)),
@@ -225,7 +225,7 @@ def independence(effort: Effort) -> Row:
     U = _RNG.random(size=effort.pick(1_000_000, 20_000))
     E1, E2 = -np.log1p(-U), -np.log(np.maximum(U, 2.0**-53))
     return (
-        "Proposition 4.1 and corollary 4.2 (ours)",
+        "Proposition 4.1 and corollary 4.2",
         "variates with the laws of these parts have a Laplace sum",
         "if they are independent, which is not said. Variance of E1 - E2 with U2 = 1 - U1",
         float(np.var(E1 - E2)),
@@ -236,7 +236,7 @@ def independence(effort: Effort) -> Row:
 def distribution_function(_: Effort) -> Row:
     """Evaluate equations (1) and (2) at 1/2."""
     return (
-        "Section 2.3, below algorithm 1 (ours)",
+        "Section 2.3, below algorithm 1",
         "the distribution function that the attack needs is (2)",
         "(2) is its inverse; the function is (1). F(1/2), by (1) and by (2)",
         float(Laplace().cdf(0.5)),
@@ -249,7 +249,7 @@ def multiplications(_: Effort) -> Row:
     squares = "1/2 * (N1*N1 - N2*N2 + N3*N3 - N4*N4)"
     products = "N1*N2 - N3*N4"
     return (
-        "Section 5.2 (ours)",
+        "Section 5.2",
         "(9) takes two multiplications more than (10)",
         "three more, with the factor 1/2. Counted",
         float(squares.count("*") - products.count("*")),
@@ -284,8 +284,8 @@ def check_errata(effort: Effort) -> Judgement:
     are_shown = all(abs(measured - papers) > 0.01 for *_, measured, papers in rows)
     return Judgement(
         DIFFERS if are_shown else CONFIRMED,
-        "In each row the number measured is not the paper's. None changes the law of a sampler; "
-        "those marked as ours were found while reproducing the paper.",
+        "In each row the number measured is not the paper's. None changes the law of a sampler "
+        "as listed.",
         [Table("Errata", columns, rows)],
     )
 
