@@ -8,11 +8,13 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, chdir, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from dpnoise import cli
+from dpnoise.auditing import additive_noise
 from support.alarms import LONG
 
 NAMED_FILE = r"`(\w+\.(?:py|toml|json))`[^\n]*\n\n```(?:python|toml|json)\n(?!>>>)(.*?)^```$"
@@ -43,10 +45,18 @@ class NoisyChecker(doctest.OutputChecker):
         return super().check_output(want, got, optionflags)
 
 
+def without_side_channels() -> AbstractContextManager[Any]:
+    """Leave out what audits observe of clocks and processes, except in `make test-long`."""
+    if LONG:
+        return nullcontext()
+    return mock.patch.object(additive_noise, "run_side_channel_checks", return_value=[])
+
+
 def check_python(page: Path) -> None:
     """Run the Python examples of a page."""
     test = NoisyParser().get_doctest(page.read_text(), {}, page.name, str(page), 0)
-    failures, _ = doctest.DocTestRunner(NoisyChecker()).run(test)
+    with without_side_channels():
+        failures, _ = doctest.DocTestRunner(NoisyChecker()).run(test)
     assert failures == 0
 
 
@@ -81,7 +91,7 @@ def run_command(command: str, folder: Path, env: Mapping[str, str]) -> tuple[str
     """Return what a command prints: its output and its errors.
 
     Our command runs in this process, which takes a fraction of the time, and in a shell in
-    `make test-long`. There, an audit also has its default budget, and here a small one. Other
+    `make test-long`. There, an audit also has its default budget and looks for side channels. Other
     programs and lines for a shell always run in a shell.
     """
     program, *arguments = shlex.split(command.replace("\\\n", " "))
@@ -99,6 +109,7 @@ def run_command(command: str, folder: Path, env: Mapping[str, str]) -> tuple[str
         mock.patch.dict(os.environ, {"COLUMNS": env["COLUMNS"]}),
         redirect_stdout(printed),
         redirect_stderr(errors),
+        without_side_channels(),
     ):
         cli.main(arguments)
     texts = []
