@@ -421,6 +421,10 @@ class SecurePrivacyEngine(EngineSteps):
     grid that depends only on the clipping bound and the noise multiplier. It has no seed, and
     refuses a `noise_generator` and a `noise_multiplier` of 0.
 
+    After each step the gradients of the samples and their sum are deleted from the parameters. A
+    step raises an error if the loader that `make_private` returned has drawn no batch for it, and
+    `make_private_with_epsilon` does if the engine has counted steps already.
+
     Accountants assume Poisson sampling. With `poisson_sampling=False`, and batches of less than all
     records, `get_epsilon` and `make_private_with_epsilon` raise an error.
 
