@@ -127,6 +127,79 @@ def test_every_learned_event_is_true_of_the_same_outputs_as_its_text(
     assert len(differ) <= (len(events) // 4 if kind == "many texts" else 0), differ[:1]
 
 
+def name_counts(bit: int, n: int) -> Any:
+    """Return dicts, with a key that depends on the bit in some of them."""
+    noise = rng.laplace(size=(n, 2)).tolist()
+    named = ("cork", "galway") if bit else ("cork", "dublin")
+    return [
+        {named[int(a)]: x, "all": (-0.0, y)} for (x, y), a in zip(noise, flip(bit, n), strict=True)
+    ]
+
+
+OF_OUTPUTS = {
+    "dicts": name_counts,
+    "None": lambda bit, n: [None if a else (3, "no") for a in flip(bit, n)],
+    "sets": lambda bit, n: [{"a", "b", 7} if a else {"a", 7} for a in flip(bit, n)],
+    "signs of zero": lambda bit, n: [-0.0 if a else 0.0 for a in flip(bit, n)],
+    "large integers": lambda bit, n: [2**60 + int(a) for a in flip(bit, n)],
+    "nested arrays": lambda bit, n: [(np.arange(3) + a, "x") for a in flip(bit, n)],
+}
+
+
+@pytest.mark.parametrize("kind", [*OF_OUTPUTS, "tuples of kinds", "integers or floats"])
+def test_the_exported_function_takes_an_output_as_the_mechanism_returns_it(kind: str) -> None:
+    mechanism = (KINDS | OF_OUTPUTS)[kind]
+    report = dpnoise.audit(mechanism, 1.0, neighbours=[(0, 1)], budget=BUDGET)
+    (finding, *_) = report.findings
+    outputs = [*mechanism(0, 100), *mechanism(1, 100)]
+    names: dict[str, Any] = {}
+    exec("from dpnoise.auditing.predicates import *", names)  # noqa: S102 - as the page says
+    event = eval(f"lambda y: {finding.predicate}", names)  # noqa: S307 - of our own report
+    count = report.replay(outputs)[0]
+    assert count is not None
+    assert 0 < sum(map(event, outputs)) == count.hits < 200
+
+
+def raise_for_nobody(rows: list[int], n: int) -> Any:
+    if not rows:
+        raise ValueError("no rows")
+    return rng.laplace(len(rows), 1.0, n)
+
+
+def count_by_city(rows: list[str], n: int) -> Any:
+    cities = sorted(set(rows))
+    noise = rng.laplace(scale=2.0, size=(n, len(cities)))
+    return [
+        {city: rows.count(city) + x for city, x in zip(cities, of_output, strict=True)}
+        for of_output in noise.tolist()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "pair"),
+    [
+        (raise_for_nobody, ([], [1])),
+        (count_by_city, (["cork", "dublin", "galway"], ["cork", "dublin"])),
+    ],
+)
+def test_of_events_that_certify_about_the_same_the_shortest_is_chosen(
+    mechanism: Any, pair: Any
+) -> None:
+    """Many sums and discriminants of parts tell these outputs apart as well."""
+    report = dpnoise.audit(mechanism, 1.0, neighbours=[pair], budget=20_000)
+    assert report.certified > 0.95 * report.ceiling
+    assert report.findings[0].predicate.startswith(("label(y, ", "number(y, "))
+    assert len(report.findings[0].predicate) < 60
+
+
+def test_exceptions_are_counted_again_as_objects() -> None:
+    report = dpnoise.audit(raise_for_nobody, 1.0, neighbours=[([], [1])], budget=4_000)
+    (finding, *_) = report.findings
+    assert "ValueError: no rows" in finding.event
+    count = report.replay([ValueError("no rows"), 3.25, KeyError("no rows"), 1.5])[0]
+    assert count == EventCount(1, 4)
+
+
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("kind", "called"),

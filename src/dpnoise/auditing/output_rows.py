@@ -10,17 +10,24 @@ outputs.
 """
 
 import math
-import numbers
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from decimal import Decimal
+from collections.abc import Callable, Hashable, Sequence
 from itertools import chain, zip_longest
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpnoise.auditing.predicates import OutputParts, label
+from dpnoise.auditing.output_parts import (
+    LARGEST,
+    LOW_BITS,
+    NEGATIVE_ZERO,
+    OutputParts,
+    form_of,
+    has_large_integer,
+    nearest_float,
+    parts_of,
+)
+from dpnoise.auditing.predicates import label_of
 from dpnoise.auditing.targets.mechanisms import Data
 from dpnoise.auditing.targets.target import TargetError
 from dpnoise.core.arrays import Floats
@@ -32,14 +39,9 @@ from dpnoise.kernels import compile_kernel
 Outputs = Data  # Outputs of any type: the code checks their attributes.
 
 _MAX_PARTS: Final = 4096  # Parts of an output that are used; further ones are ignored.
-_LARGEST: Final = 1e300  # Larger numbers and infinities are clipped to this, to keep sums finite.
 _NUMBERS: Final = "biuf"  # Kinds of NumPy's types.
 _SMALL_TYPES: Final = (np.bool_, np.int8, np.uint8)  # Types with rows of 16 bits a part.
 _PLAIN_TYPES: Final = {int, float, bool, np.float64, np.int64}
-# Stands for -0.0, which comparisons do not tell from 0.0. Hardly an output is this number.
-_NEGATIVE_ZERO: Final = -float(np.finfo(np.float64).tiny)
-_LOW_BITS: Final = (1 << 32) - 1  # The bits of a large integer that are a part by themselves.
-_LARGEST_EXACT: Final = 1 << 53  # The largest integer up to which all are exact in float64.
 _FIRST_CODE: Final = 0.3141592653589793  # Its fraction is unlikely among real outputs.
 _MIXER: Final = 0x9E3779B97F4A7C15  # An odd factor that mixes the bits of a hash.
 # The most objects that compare equal only to themselves; an abort may be such an object.
@@ -72,10 +74,10 @@ class Encoder:
         self._coded: list[Hashable] = []
         self._identity_only = 0  # Objects that compare equal only to themselves.
         self._closed = False
-        self._split_integers = any(map(_has_large_integer, first))
+        self._split_integers = any(map(has_large_integer, first))
         lists = (outputs for outputs in first if isinstance(outputs, list | tuple))
         forms = dict.fromkeys(
-            (len(self._flatten(y)), _form_of(y)) for y in chain.from_iterable(lists)
+            (len(self._flatten(y)), form_of(y)) for y in chain.from_iterable(lists)
         )
         self._with_form = with_form or len(forms) > len({length for length, _ in forms})
         for _, form in forms if self._with_form else ():
@@ -106,7 +108,7 @@ class Encoder:
 
     def text(self, code: float) -> str | None:
         """Return the text of the part with this code, or None if the number is not a code."""
-        if code == _NEGATIVE_ZERO:
+        if code == NEGATIVE_ZERO:
             return "-0.0"
         k = round(code - _FIRST_CODE) if abs(code) < len(self._coded) else -1
         if k < 0 or k + _FIRST_CODE != code:
@@ -116,7 +118,7 @@ class Encoder:
     @property
     def codes(self) -> dict[object, float]:
         """The code of each label: of each part that is not a number."""
-        return {label([part], 0): k + _FIRST_CODE for k, part in enumerate(self._coded)}
+        return {label_of(part): k + _FIRST_CODE for k, part in enumerate(self._coded)}
 
     @property
     def other_code(self) -> float:
@@ -173,7 +175,7 @@ class Encoder:
             return None
         array = _as_array(outputs)
         if self._split_integers and array is not None and array.dtype.kind in "iu":
-            low = array.astype(np.uint64) & np.uint64(_LOW_BITS)
+            low = array.astype(np.uint64) & np.uint64(LOW_BITS)
             array = np.stack([array.astype(np.float64), low.astype(np.float64)], axis=-1)
             return array.reshape(len(array), -1)
         return array
@@ -228,10 +230,10 @@ class Encoder:
         columns = zip_longest(*(parts[: self._parts] for parts in flat), fillvalue=np.nan)
         for j, column in enumerate(columns):
             rows[:, 1 + j] = column
-        np.clip(rows, -_LARGEST, _LARGEST, out=rows)
+        np.clip(rows, -LARGEST, LARGEST, out=rows)
         _mark_negative_zeros(rows)
         if self._with_form:
-            rows[:, -1] = [self._code(_form_of(output)) for output in outputs]
+            rows[:, -1] = [self._code(form_of(output)) for output in outputs]
         return rows
 
     def _flatten(self, output: object) -> list[float]:
@@ -243,25 +245,8 @@ class Encoder:
             and isinstance(output, list | tuple)
             and {*map(type, output)} <= _PLAIN_TYPES
         ):
-            return list(map(_float, output))
-        return list(self._parts_of(output))
-
-    def _parts_of(self, output: object) -> Iterator[float]:
-        if isinstance(output, numbers.Real | Decimal):
-            yield _float(output)
-            if self._split_integers and isinstance(output, numbers.Integral):
-                yield float(int(output) & _LOW_BITS)
-        elif isinstance(output, Mapping):
-            for key in sorted(output, key=repr):
-                yield self._code(key)
-                yield from self._parts_of(output[key])
-        elif hasattr(output, "__array__") and not isinstance(output, str | bytes):
-            yield from self._parts_of(np.asarray(output).tolist())
-        elif isinstance(output, list | tuple | AbstractSet):
-            for part in sorted(output, key=repr) if isinstance(output, AbstractSet) else output:
-                yield from self._parts_of(part)
-        else:
-            yield self._code(output)
+            return list(map(nearest_float, output))
+        return list(parts_of(output, self._code, split=self._split_integers))
 
     def _code(self, part: Hashable) -> float:
         new = len(self._codes) + _FIRST_CODE
@@ -302,65 +287,21 @@ def _convert_numbers(block: Floats, start: int, columns: Floats) -> None:
     for j in range(block.shape[0]):
         for i in range(block.shape[1]):
             x = block[j, i]
-            clipped = math.copysign(_LARGEST, x) if abs(x) > _LARGEST else x
+            clipped = math.copysign(LARGEST, x) if abs(x) > LARGEST else x
             is_negative_zero = x == 0 and math.copysign(1.0, x) < 0
-            columns[1 + j, start + i] = _NEGATIVE_ZERO if is_negative_zero else clipped
+            columns[1 + j, start + i] = NEGATIVE_ZERO if is_negative_zero else clipped
 
 
 def _mark_negative_zeros(rows: Floats) -> None:
     """Replace -0.0 in rows of float64."""
     zeros = rows.view(np.int64) == np.iinfo(np.int64).min
     if zeros.any():
-        rows[zeros] = _NEGATIVE_ZERO
-
-
-def _has_large_integer(output: Outputs) -> bool:
-    """Return whether an output, or several, has an integer that float64 rounds."""
-    if isinstance(output, np.ndarray) and output.dtype.kind in "iuf":
-        large = output.dtype.kind != "f" and output.size
-        return bool(large and max(-int(output.min()), int(output.max())) > _LARGEST_EXACT)
-    if isinstance(output, numbers.Integral):
-        return abs(int(output)) > _LARGEST_EXACT
-    parts = output.values() if isinstance(output, Mapping) else output
-    is_nested = isinstance(output, list | tuple | AbstractSet | Mapping | np.ndarray)
-    return is_nested and any(map(_has_large_integer, parts))
-
-
-def _form_of(output: object) -> Hashable:
-    """Return what an output shows next to its parts: types, lengths and the order of keys.
-
-    >>> _form_of({"b": [1, 2.0], "a": "no"})
-    ('dict', "'b'", ('list', 'int', 'float'), "'a'", None)
-    """
-    form: Hashable = None
-    if isinstance(output, list | tuple):
-        form = type(output).__name__, *map(_form_of, output)
-    elif isinstance(output, Mapping):
-        parts = chain.from_iterable((repr(key), _form_of(part)) for key, part in output.items())
-        form = "dict", *parts
-    elif isinstance(output, AbstractSet):
-        form = "set", len(output)
-    elif isinstance(output, np.ndarray):
-        form = "array", output.dtype.kind, output.shape
-    elif isinstance(output, Decimal):
-        form = "Decimal", output.as_tuple().exponent
-    elif isinstance(output, bool | np.bool_):
-        form = "bool"
-    elif isinstance(output, numbers.Real):
-        form = "int" if isinstance(output, numbers.Integral) else "float"
-    return form
+        rows[zeros] = NEGATIVE_ZERO
 
 
 def _empty(n: int, width: int, dtype: type = np.float64) -> Floats:
     """Return n rows with contiguous columns, because views read columns."""
     return np.empty((width, n), dtype=dtype).T
-
-
-def _float(number: numbers.Real | Decimal) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return float("-inf") if number < 0 else float("inf")
 
 
 def as_list(outputs: Outputs) -> list[object]:

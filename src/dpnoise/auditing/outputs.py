@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from dpnoise.auditing.calls import TIMED_CALLS, Pace, call_in_time
+from dpnoise.auditing.output_parts import exception_text
 from dpnoise.auditing.output_rows import Encoder, Outputs, as_list
 from dpnoise.auditing.programs import Program
 from dpnoise.auditing.targets import target
@@ -177,7 +178,7 @@ class OutputSource:
         try:
             return deepcopy(data, dict(self._generators[id(data)]))
         except Exception as error:  # noqa: BLE001 - code of the caller's types
-            reason = shorten(f"{type(error).__name__}: {_message_of(error)}", _LONGEST_REASON)
+            reason = shorten(exception_text(error).removeprefix("raised "), _LONGEST_REASON)
             self.not_copied.add(f"{type(data).__name__} cannot be copied ({reason})")
             return data
 
@@ -214,7 +215,7 @@ class OutputSource:
             if self._exceptions != _OUTPUT or cause is None:
                 raise
             self.raised += 1
-            text = f"raised {type(cause).__name__}: {_message_of(cause)}"
+            text = exception_text(cause)
             return (*[None] * len(self.views), text) if self.views else text
 
     def draw(self, data: object, n: int, shown: str) -> Outputs:
@@ -291,10 +292,3 @@ def _cause_of(error: BaseException) -> BaseException | None:
     if isinstance(error, ViewError):
         return None
     return error.__cause__ if isinstance(error, TargetError) else error
-
-
-def _message_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - an exception of the mechanism whose __str__ fails
-        return ""

@@ -1,9 +1,11 @@
 """Events as runnable Python: expressions that a report holds, and the functions that they call.
 
-An expression is in `y`, one output as the flat list of its parts, or in `releases`, the array of
-all releases of added noise in their order. `from dpnoise.auditing.predicates import *` has all that
-it calls. Parts are numbered from 0; -1 is the number of parts. A part is a number, or a label: a
-text, or the repr of anything else. A missing part and NaN are alike.
+An expression is in `y`, one output as the mechanism returns it, or in `releases`, the array of all
+releases of added noise in their order. `from dpnoise.auditing.predicates import *` has all that it
+calls. These read the parts of an output: of a dict, each key and then its value, in the order of
+the keys; of nested lists, those of each. Parts are numbered from 0; -1 is the number of parts. A
+part is a number, or a label: a text, or the repr of anything else. A missing part and NaN are
+alike. An exception is the text "raised ", its class and its message.
 
 Views and attacks of your own cannot be written as text: `own` stands for them, with their names.
 
@@ -14,7 +16,7 @@ nothing else: a report from a file cannot run other code.
 import ast
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 from types import CodeType
@@ -24,6 +26,14 @@ import numpy as np
 
 from dpnoise.auditing.attacks import ATTACKS
 from dpnoise.auditing.attacks.generic import exponents
+from dpnoise.auditing.output_parts import (
+    LARGEST,
+    NEGATIVE_ZERO,
+    OutputParts,
+    form_of,
+    has_large_integer,
+    parts_of,
+)
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.errors import ArgumentError, is_real
@@ -60,24 +70,34 @@ __all__ = [
 
 Parts = Sequence[Any]  # Parts of any type: the code checks their types.
 
-_LARGEST: Final = 1e300  # Audits clip numbers to this size.
 
-
-class OutputParts(list[Any]):
-    """The parts of one output, and the types and lengths that it shows next to them.
-
-    The first parts are the values of that many views of the caller.
-    """
-
-    def __init__(self, parts: Iterable[Any], form: object = math.nan, views: int = 0) -> None:
-        super().__init__(parts)
-        self.form, self.views = form, views
-
-
-class _WithForm(list[Any]):
+class _WithForm(OutputParts):
     """Parts of one output and its form, which the length does not count."""
 
     length = 0
+
+
+def to_parts(y: object) -> OutputParts:
+    """Return the parts of an output that a mechanism returned; parts are returned unchanged.
+
+    >>> to_parts({"city": "cork", "counts": (3, 4.5)})
+    ['city', 'cork', 'counts', 3.0, 4.5]
+    """
+    if isinstance(y, OutputParts):
+        return y
+    split = has_large_integer(y)
+    parts = [] if y is None else list(parts_of(y, label_of, split=split))
+    marked = [
+        NEGATIVE_ZERO if isinstance(x, float) and x == 0 and math.copysign(1, x) < 0 else x
+        for x in parts
+    ]
+    return OutputParts(marked, label_of(form_of(y)))
+
+
+def label_of(part: object) -> str | bytes:
+    """Return the label of a part that is not a number."""
+    kind = next((kind for kind in (str, bytes) if isinstance(part, kind)), None)
+    return kind(part) if kind else repr(part)
 
 
 def number(y: Parts, j: int) -> float:
@@ -86,6 +106,7 @@ def number(y: Parts, j: int) -> float:
     >>> number([3, "no"], 0), number([3, "no"], 1), number([3, "no"], -1)
     (3.0, nan, 2.0)
     """
+    y = to_parts(y)
     if j < 0:
         return float(y.length if isinstance(y, _WithForm) else len(y))
     if j >= len(y):
@@ -93,7 +114,7 @@ def number(y: Parts, j: int) -> float:
     part = y[j]
     if not (type(part) is float or is_real(part) or isinstance(part, bool | np.bool_)):
         return math.nan
-    return min(max(float(part), -_LARGEST), _LARGEST)
+    return min(max(float(part), -LARGEST), LARGEST)
 
 
 def label(y: Parts, j: int) -> str | bytes | None:
@@ -102,11 +123,10 @@ def label(y: Parts, j: int) -> str | bytes | None:
     >>> label([3, "no", None], 0), label([3, "no", None], 1), label([3, "no", None], 2)
     (None, 'no', 'None')
     """
+    y = to_parts(y)
     if not 0 <= j < len(y) or is_real(y[j]) or isinstance(y[j], bool | np.bool_):
         return None
-    part = y[j]
-    kind = next((kind for kind in (str, bytes) if isinstance(part, kind)), None)
-    return kind(part) if kind else repr(part)
+    return label_of(y[j])
 
 
 def is_missing(y: Parts, j: int) -> bool:
@@ -114,10 +134,12 @@ def is_missing(y: Parts, j: int) -> bool:
     return label(y, j) is None and math.isnan(number(y, j))
 
 
-def with_codes(y: Parts, codes: Mapping[Any, float], other: float) -> list[float]:
+def with_codes(y: Parts, codes: Mapping[Any, float], other: float) -> Parts:
     """Return the parts with a number in place of each label, `other` for those without a code."""
+    y = to_parts(y)
     labels = (label(y, j) for j in range(len(y)))
-    return [number(y, j) if x is None else codes.get(x, other) for j, x in enumerate(labels)]
+    numbers = (number(y, j) if x is None else codes.get(x, other) for j, x in enumerate(labels))
+    return OutputParts(numbers)
 
 
 def with_form(y: Parts, j: int) -> Parts:
@@ -126,8 +148,9 @@ def with_form(y: Parts, j: int) -> Parts:
     >>> with_form(OutputParts([1.0], "('tuple', 'float')"), 2)
     [1.0, nan, "('tuple', 'float')"]
     """
+    y = to_parts(y)
     missing = [math.nan] * (j - len(y))
-    parts = _WithForm([*y[:j], *missing, getattr(y, "form", math.nan)])
+    parts = _WithForm([*y[:j], *missing, y.form])
     parts.length = len(y)
     return parts
 
@@ -202,6 +225,7 @@ def place_of_smallest(y: Parts, columns: Sequence[int]) -> float:
 
 
 def _numbers(y: Parts, columns: Sequence[int]) -> list[float]:
+    y = to_parts(y)
     return [number(y, j) for j in columns]
 
 
@@ -269,7 +293,7 @@ def boosted_trees(
     >>> boosted_trees([2], [2], 1.0, [tree]), boosted_trees([3, 4], [3, 4], 1.0, [tree])
     (11.0, 31.0)
     """
-    total = base
+    y, z, total = to_parts(y), to_parts(z), base
     for tree in trees:
         node: Any = tree
         while isinstance(node, tuple):
@@ -306,6 +330,7 @@ def pattern(
     >>> pattern([3.5, 0.0, "no"], [0, 1, 2, 3], [0, 1], [0.0])
     (Ellipsis, 0.0, 'no', None)
     """
+    y = to_parts(y)
     entries = ((j, _entry(y, j)) for j in columns)
     return tuple(
         ... if j in plain and x is not None and x not in special else x for j, x in entries
@@ -458,6 +483,5 @@ def evaluate_predicate(
         if functions:
             names = names | {"own": lambda releases, _: functions[0](releases)}
         return np.asarray(eval(code, names | {"releases": np.asarray(outputs)}), np.bool_)  # noqa: S307 - checked above
-    lists = (y if isinstance(y, list | tuple) else [y] for y in outputs)
-    happened = [bool(eval(code, names | {"y": y})) for y in lists]  # noqa: S307 - checked above
+    happened = [bool(eval(code, names | {"y": y})) for y in map(to_parts, outputs)]  # noqa: S307 - checked above
     return np.array(happened, dtype=np.bool_)

@@ -142,6 +142,7 @@ class Tuning:
     scores_relearned: int = 24  # Scores of single views to learn again on all outputs.
     quick_scores_relearned: int = 16  # The same in a quick comparison of pairs.
     single_scores: int = 12  # Scores of single views to try without a sum.
+    single_parts: int = 2  # Scores of single parts to try next to these.
 
     # Sums of scores.
     parts_summed: int = 24  # Most parts of an output that may all enter a sum.
@@ -200,6 +201,8 @@ class Tuning:
     overlap_cost_factor: int = 2
     # An event is rare up to this fraction of outputs. Rare events are ranked separately.
     rare_share: float = 0.02
+    # Events with at least this fraction of outputs are the same if their counts are equal.
+    frequent_share: float = 0.2
     least_rare_hits: int = 4  # Least hits of a rare event.
     # Least hits at both data sets for which an event is compared with a smooth curve.
     least_curve_hits: int = 200

@@ -5,6 +5,7 @@ the weights of sums over several views, and a third part the threshold of each s
 `expected_bounds`). Learned events are proposals: an audit counts them in fresh releases.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -252,8 +253,12 @@ def _learn_scores(
         best_of_sides = [_relearn_and_rank(side, fit, combine)[0][0] for side in leading_of_sides]
         yield from _sum_scores(best_of_sides, combine, quick=quick)
     most = TUNING.single_scores
-    best = ranked[: most // 2] + [pair for pair in ranked[most // 2 :] if pair[0].kind == WHOLE]
-    for view, step in _relearn_and_rank(best, fit, combine)[0][:most]:
+    rest = ranked[most // 2 :]
+    best = ranked[: most // 2] + [pair for pair in rest if pair[0].kind == WHOLE]
+    chosen = _relearn_and_rank(best, fit, combine)[0][:most]
+    # Events of single parts are the shortest ones.
+    parts = [pair for pair in rest if pair[0].kind == PARTS][: TUNING.single_parts]
+    for view, step in chosen + _relearn_and_rank(parts, fit, combine)[0]:
         yield Score((view,), (step,), (1.0,))
 
 
@@ -398,7 +403,10 @@ def _z_score(view: View, step: Steps, part: _PairedRows) -> float:
         means.append(mean)
         errors.append(share @ (step.ratios - mean) ** 2 / seen.sum())
     error = np.sqrt(sum(errors))
-    return float((means[0] - means[1]) / error) if error > 0 else 0.0
+    difference = float(means[0] - means[1])
+    if error == 0 and difference:  # It tells all outputs apart.
+        return math.copysign(math.inf, difference)
+    return difference / float(error) if error > 0 else 0.0
 
 
 def _first_of_each(

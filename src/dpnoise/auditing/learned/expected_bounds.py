@@ -20,6 +20,7 @@ from dpnoise.auditing.learned.steps import Steps, tail_shares
 from dpnoise.auditing.learned.views import (
     DISCRIMINANT,
     LEAKS,
+    PARTS,
     SIDES,
     TREES,
     Block,
@@ -34,6 +35,10 @@ from dpnoise.core.arrays import Flags, Floats
 from dpnoise.core.parallel import cores, run_in_parallel
 from dpnoise.kernels import compile_kernel
 
+# A term of a sum is as long as this many ranges of numbers, and what is computed from parts, or is
+# their number or form, as so many more than a part.
+_LENGTH_OF_TERM: Final = 10
+_LENGTH_OF_READING: Final = 3
 _MAX_NAMED: Final = 4  # The most numbers, ranges or views in an event's words.
 
 
@@ -125,6 +130,22 @@ class Proposal:
         is_list = len(score.views) == 1 and score.views[0].coded
         return is_list and bool(inside.all() or not inside.any())
 
+    @cached_property
+    def length(self) -> int:
+        """How long its text is: the ranges or patterns of one view, and more of several views."""
+        score = self.exact_score
+        view, step = score.views[0], score.steps[0]
+        if len(score.views) > 1 or view.kind in {DISCRIMINANT, TREES}:
+            return _LENGTH_OF_TERM * max(len(score.views), 2)
+        inside = self.holds(step.ratios)
+        if view.coded:
+            usual = bool(self.holds(np.zeros(1))[0])
+            ranges = int((inside[1:-1:2] != usual).sum())
+        else:
+            ranges = int(inside[0]) + int((inside[1:] & ~inside[:-1]).sum())
+        is_part = view.kind in {PARTS, LEAKS} and not view.words.startswith("its ")
+        return ranges + _LENGTH_OF_READING * (not is_part)
+
     def _words(self) -> str:
         """Describe in words when the score is beyond its threshold."""
         score = self.exact_score
@@ -168,17 +189,22 @@ def propose_events_of_score(
     is_normal = is_normal and not is_complete
     if is_normal:
         misfit = TUNING.normal_tail / np.sqrt(n)
-    cost = TUNING.complexity_cost * _complexity(score)
+    complexity = _complexity(score)
     rarer = TUNING.rarer_events if several else 0
     likelier = TUNING.likelier_events if several and not is_complete else 0
     events: list[Proposal] = []
     for swapped, hits, shares in ((False, above, upper), (True, below[::-1], lower[::-1])):
         curve = shares, misfit, is_normal
         for i, expected, rare in _best_cuts(hits, curve, n, estimator, rarer, likelier):
-            discounted = expected - cost * abs(expected)
             counted, smooth = ((float(x[0][i]), float(x[1][i])) for x in (hits, shares))
-            of_counts = discounted, counted, smooth, misfit, cost, rare, is_normal
-            events.append(Proposal(score, cuts[i], swapped, *of_counts))
+            of_counts = expected, counted, smooth, misfit, 0.0, rare, is_normal
+            event = Proposal(score, cuts[i], swapped, *of_counts)
+            # A free ratio may give an event that is as simple as those of a monotone one.
+            is_frequent = counted[0] > TUNING.frequent_share * n
+            terms = min(complexity, event.length) if is_frequent else complexity
+            cost = TUNING.complexity_cost * terms
+            discounted = expected - cost * abs(expected)
+            events.append(replace(event, cost=cost, expected_bound=discounted))
     return [event for event in events if not event.lists_nothing] or events
 
 
@@ -215,12 +241,15 @@ def drop_duplicates(proposals: Iterable[Proposal]) -> list[Proposal]:
     """Return each event once, with the largest expected bound first.
 
     Events with equal counts are the same event of several scores: the simplest has the largest
-    bound. Rare events may have equal counts by chance, so all of them are kept.
+    bound, or the shortest text if they are frequent. Rare events may have equal counts by chance,
+    so all of them are kept.
     """
     first: dict[Hashable, Proposal] = {}
-    for proposal in sorted(proposals, key=lambda proposal: -proposal.expected_bound):
+    for proposal in sorted(proposals, key=lambda p: (-p.expected_bound, p.length)):
         key = id(proposal) if proposal.rare else (proposal.swapped, proposal.hits)
-        first.setdefault(key, proposal)
+        other = first.setdefault(key, proposal)
+        if proposal.shares[0] > TUNING.frequent_share and proposal.length < other.length:
+            first[key] = proposal
     return list(first.values())
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from dpnoise.auditing.learned.expected_bounds import Proposal
 from dpnoise.auditing.learned.steps import Steps, find_cells
 from dpnoise.auditing.learned.views import PARTS, View
+from dpnoise.auditing.output_parts import OutputParts
 from dpnoise.auditing.predicates import evaluate_predicate, pattern_of, with_form
 from dpnoise.core.arrays import Flags, Floats
 
@@ -128,7 +129,7 @@ class _Writer:
 
     def _with_codes(self, y: Sequence[object]) -> list[object]:
         codes, other = self._codes, self._other_code
-        return [codes.get(x, other) if isinstance(x, str | bytes) else x for x in y]
+        return OutputParts(codes.get(x, other) if isinstance(x, str | bytes) else x for x in y)
 
     def _part_with_labels(self, view: View, edges: Floats, inside: Flags) -> str:
         """Return the event of a part that may be a label."""
