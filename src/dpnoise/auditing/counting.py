@@ -44,6 +44,7 @@ from dpnoise.auditing.attacks import certified_bounds
 from dpnoise.auditing.attacks.base import Attack, Event, EventCount, event_flags
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
 from dpnoise.auditing.call_limits import ANY_DEPENDENCE, EXACT, SUSPICION, WIDENED, CallCounts
+from dpnoise.auditing.learned.views import row_codes
 from dpnoise.auditing.options import AuditOptions
 from dpnoise.auditing.report import Finding
 from dpnoise.auditing.targets.mechanisms import Data, Pair
@@ -457,12 +458,7 @@ def _median(x: Floats) -> float:
 
 def _hash(rows: Floats) -> Words:
     """Return a hash of each row; 0.0 and -0.0 have the same hash."""
-    code = np.full(len(rows), 0x243F6A8885A308D3, dtype=np.uint64)
-    for column in rows.T:
-        word = np.ascontiguousarray(column + 0.0).view(np.uint64)
-        code = (code ^ word) * np.uint64(0x9E3779B97F4A7C15)
-        code ^= code >> np.uint64(31)
-    return code * np.uint64(0xBF58476D1CE4E5B9)
+    return row_codes(rows).astype(np.uint64) * np.uint64(0xBF58476D1CE4E5B9)
 
 
 def _bit(code: Words, bit: int) -> Flags:

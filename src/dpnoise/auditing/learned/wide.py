@@ -29,6 +29,9 @@ from dpnoise.core.arrays import Floats
 from dpnoise.kernels import compile_kernel
 
 _FARTHEST: Final = 1e3  # Largest distance from the median, in spreads, so that sums stay exact.
+# Features that are computed at a time, so that they stay in the cache, but at least of these rows.
+_BLOCK_FEATURES: Final = 1 << 16
+_LEAST_BLOCK_ROWS: Final = 256
 _LEAST_STEP: Final = 0.2  # The least move, in spreads, for which clips are compared.
 
 
@@ -64,12 +67,13 @@ class Discriminant:
 
     def learn(self, rows: Rows, count0: Floats, count1: Floats) -> None:
         """Learn from rows, given their counts at both data sets."""
-        for start in range(0, len(rows), TUNING.block_rows):
-            span = slice(start, start + TUNING.block_rows)
-            x, counts = self._features(rows[span]), np.stack([count0[span], count1[span]])
-            self._means += np.einsum("ij,jk", counts, x)  # Not by BLAS: see `add_products`.
-            self._counts += counts.sum(axis=1)
-            add_products(np.ascontiguousarray(x), counts.sum(axis=0), self._squares)
+        step = max(_LEAST_BLOCK_ROWS, _BLOCK_FEATURES // max(1, self._features.width))
+        for start in range(0, len(rows), step):
+            span = slice(start, start + step)
+            x, counts = self._features(rows[span]), (count0[span], count1[span])
+            _add_sums(x, *counts, self._means)
+            self._counts += [count.sum() for count in counts]
+            add_products(x, counts[0] + counts[1], self._squares)
 
     def views(self) -> list[View]:
         """Return a view for each ridge."""
@@ -171,9 +175,11 @@ class _Features:
 
     def __call__(self, rows: Rows) -> Floats:
         """Return the features of each row; a missing part counts as the median."""
-        x = np.nan_to_num((rows[:, self.columns] - self.centres) * self.scales, copy=False)
-        x = np.clip(x, -self.limit, self.limit, out=x)
-        return np.hstack([x, np.abs(x)]) if self.with_distances else x
+        x, limit = np.empty((len(rows), self.width)), self.limit
+        numbers = zip(self.columns, self.centres.tolist(), self.scales.tolist(), strict=True)
+        for k, (j, centre, scale) in enumerate(numbers):
+            _fill_feature(column_of(rows, j), centre, scale, limit, x[:, k :: len(self.columns)])
+        return x
 
     def projection(self, weights: Floats) -> Take:
         """Return a function that gives the discriminant with these weights.
@@ -201,6 +207,26 @@ class _Features:
         options = f", {of_distances}" if self.with_distances else ""
         shown = f"{indices}, {centres}, {scales}, {self.limit}, {of_parts}{options}"
         return f"discriminant({{z}}, {shown})"
+
+
+@compile_kernel
+def _fill_feature(column: Rows, centre: float, scale: float, limit: float, out: Floats) -> None:
+    """Fill in the deviations of a part, and their sizes where `out` has a second column."""
+    for i in range(column.size):
+        x = (np.float64(column[i]) - centre) * scale
+        out[i, 0] = min(max(x, -limit), limit) if x == x else 0.0  # noqa: PLR0124 - NaN is not equal to itself
+    if out.shape[1] > 1:
+        for i in range(column.size):
+            out[i, 1] = abs(out[i, 0])
+
+
+@compile_kernel
+def _add_sums(x: Floats, count0: Floats, count1: Floats, sums: Floats) -> None:
+    """Add the weighted sums of the columns of some rows for either data set."""
+    for i in range(x.shape[0]):
+        for a in range(x.shape[1]):
+            sums[0, a] += count0[i] * x[i, a]
+            sums[1, a] += count1[i] * x[i, a]
 
 
 @compile_kernel
