@@ -4,10 +4,12 @@
 training is that of examples/audit_training.py: Opacus, our engine, and a planted bug. It needs the
 extra `opacus`. `--runs 3` makes fewer audits and writes no table. `--ceilings` writes only the
 table of how many canaries a claim needs, which takes a second and does not depend on chance.
+`--controls` writes the table of controls with too little noise, by the code of the page.
 """
 
 import argparse
 import math
+import re
 import runpy
 import statistics
 import sys
@@ -16,16 +18,16 @@ import warnings
 from pathlib import Path
 from typing import Any, Final
 
-from marks import write_between_marks
+from marks import measured_with, write_between_marks
 
 from dpnoise.auditing import TrainingReport, audit_training
 from dpnoise.auditing.wording import bound_text
-from dpnoise.core.machine import describe_machine
 
 ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "audit-training.md"
 CLAIMED: Final = (1.0, 4.0, 8.0)
 RUNS: Final = 10
+DIVISORS: Final = (1, 2, 3, 4, 6, 10)  # Of the claimed noise, for controls.
 COUNTS: Final = (100, 300, 1_000, 3_000, 10_000, 100_000)
 HEAD: Final = "| engine | epsilon claimed | epsilon | broken | mu claimed | mu | broken | seconds |"
 
@@ -42,6 +44,32 @@ def ceiling_table() -> list[str]:
         epsilon, mu = ceiling(count, epsilon=0.01, delta=1e-5), ceiling(count, mu=0.01)
         lines.append(f"| {count:,} | {bound_text(epsilon)} | {bound_text(mu)} |")
     return lines
+
+
+def control_table(runs: int) -> list[str]:
+    """Return the table of controls: trainings of the page with a part of the claimed noise."""
+    (code,) = re.findall(r"^```python\n(import torch\n.*?)^for name, noise in", PAGE.read_text(),
+                         re.MULTILINE | re.DOTALL)  # fmt: skip
+    page: dict[str, Any] = {}
+    exec(code, page)  # noqa: S102 - the page's own example
+    lines = ["| noise | certified factor, median | broken |", "|---|---|---|"]
+    for divisor in DIVISORS:
+        noise = page["NOISE"] / divisor
+        reports = [
+            audit_training(
+                lambda included: page["train"](included, noise),  # noqa: B023 - called here
+                range(1000),
+                page["score"],
+                guarantees=page["claim"],
+            )
+            for _ in range(runs)
+        ]
+        median = statistics.median(report.certified for report in reports)
+        broken = sum(report.broken for report in reports)
+        shown = f"`NOISE / {divisor}`" if divisor > 1 else "`NOISE`"
+        lines.append(f"| {shown} | {median:.2f} | {broken} of {runs} |")
+        print(lines[-1], flush=True)
+    return [*lines, "", f"Measured on {measured_with('opacus')}."]
 
 
 def audit_once(example: dict[str, Any], engine: Any, claim: dict[str, Any], scale: float) -> Any:
@@ -68,6 +96,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.canaries")
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--ceilings", action="store_true")
+    parser.add_argument("--controls", action="store_true")
     options = parser.parse_args(arguments)
     if options.ceilings:
         table = "\n".join(ceiling_table())
@@ -75,6 +104,11 @@ def main(arguments: list[str]) -> None:
         write_between_marks(PAGE, "ceilings", f"\n{table}\n")
         return
     runs = options.runs
+    if options.controls:
+        table = "\n".join(control_table(runs))
+        if runs >= RUNS:
+            write_between_marks(PAGE, "controls", f"\n{table}\n")
+        return
     example = runpy.run_path(str(ROOT / "examples" / "audit_training.py"))
     started, lines = time.monotonic(), ["", HEAD, "|---" * 8 + "|"]
     print("\n".join(lines[1:]))
@@ -89,7 +123,7 @@ def main(arguments: list[str]) -> None:
             print(lines[-1], flush=True)
     note = (
         f"\nMedians of {runs} audits by epsilon at delta {example['DELTA']:g}, and of {runs} by "
-        f"mu, with {example['CANARIES']:,} canaries, at confidence 0.95. On {describe_machine()}."
+        f"mu, with {example['CANARIES']:,} canaries, at confidence 0.95. On {measured_with()}."
     )
     print(f"{note}\n{time.monotonic() - started:.0f} s in total.")
     if runs >= RUNS:
