@@ -80,14 +80,14 @@ def _look_at(
     x0: Rows, x1: Rows, text: Text | None, least_in_tail: int
 ) -> tuple[tuple[Floats, Floats, Floats], Tails]:
     """Return values and tails of one data set only; codes have no order, and so no `text`."""
-    if x0.dtype == np.int16:
+    if x0.dtype != np.int16:
+        sorted0, sorted1 = (np.sort(x[~np.isnan(x)].astype(np.float64)) for x in (x0, x1))
+        values = _values_of_one_side(sorted0, sorted1)
+    else:
         count0, count1 = map(_count_integers, (x0, x1))
         sorted0, sorted1 = np.repeat(_INTEGERS, count0), np.repeat(_INTEGERS, count1)
         repeated = count0 + count1 >= TUNING.least_leak_hits
         values = _leaks_among(_INTEGERS[repeated], count0[repeated], count1[repeated])
-    else:
-        sorted0, sorted1 = (np.sort(x[~np.isnan(x)]) for x in (x0, x1))
-        values = _values_of_one_side(sorted0, sorted1)
     tails = [] if text is None else _tails_of_one_side(sorted0, sorted1, text, least_in_tail)
     return values, tails
 

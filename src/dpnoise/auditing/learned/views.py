@@ -6,9 +6,9 @@ a number. Views are chosen on a sample, and are then fixed functions of a row.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from itertools import combinations, pairwise
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ Rows = NDArray[np.floating]  # Rows of float64; of int16 if all parts are small 
 Marks = NDArray[np.int32]
 Take = Callable[["Block"], Rows]
 Text = Callable[[float], str | None]
+_Array = TypeVar("_Array", bound=NDArray[Any])
 
 PARTS: Final = "parts"  # Kinds of views: views of one kind are summed in one score.
 DIFFERENCES: Final = "differences"
@@ -51,14 +52,15 @@ class Block:
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
-        self._cache: dict[Take, Rows] = {}
+        self._cache: dict[Callable[[Block], Any], Any] = {}
         self._cells: dict[tuple[Take, int], tuple[Floats, Cells]] = {}
 
-    def of(self, take: Take) -> Rows:
+    def of(self, take: "Callable[[Block], _Array]") -> _Array:
         """Return the result of `take` for these rows."""
         if take not in self._cache:
             self._cache[take] = take(self)
-        return self._cache[take]
+        result: _Array = self._cache[take]
+        return result
 
     def cells(self, take: Take, edges: Floats) -> Cells:
         """Return the cells between edges of the result of `take`."""
@@ -428,7 +430,11 @@ def _markers(parts: Sequence[int], points: Floats) -> dict[int, Callable[[Block]
     key = tuple(points.tolist())
     if len(parts) > TUNING.parts_viewed:
         return {j: _marker(j, key) for j in parts}
-    return {j: partial(Block.of, take=_marker(j, key)) for j in parts}
+    return {j: _shared(_marker(j, key)) for j in parts}
+
+
+def _shared(take: Callable[[Block], _Array]) -> Callable[[Block], _Array]:
+    return lambda block: block.of(take)
 
 
 @cache
@@ -484,7 +490,7 @@ def _mark_special(column: Rows, points: Floats) -> Marks:
 
 
 @compile_kernel
-def _join_codes(codes: Floats, cells: Cells) -> Floats:
+def _join_codes(codes: Rows, cells: Cells) -> Floats:
     """Return codes of patterns together with a cell: those of one pattern follow each other."""
     out = np.empty(codes.size)
     for i in range(codes.size):
