@@ -11,6 +11,7 @@ from dpnoise.auditing import counting
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
 from dpnoise.auditing.counting import Candidate, CountSizes
 from dpnoise.auditing.event_choice import ChosenEvents
+from dpnoise.auditing.exported_data import describe_change, export_pair
 from dpnoise.auditing.learned import expected_bounds
 from dpnoise.auditing.learned.expected_bounds import Proposal
 from dpnoise.auditing.learned.exports import agrees
@@ -68,6 +69,8 @@ def count_final_events(
     findings = []
     for i, (candidate, share) in enumerate(zip(counted, shares, strict=True)):
         finding = counting.certify(candidate, options, (error - curve_error) * share, tossed=tossed)
+        finding = replace(finding, change=describe_change(*candidate.data))
+        finding = replace(finding, data=export_pair(candidate.data))
         findings.append(replace(finding, predicate="") if i in scores.differ else finding)
     points = scores.points(curve_error, one_by_one=options.one_by_one)
     trials = max(count.trials for candidate in counted for count in candidate.counts)

@@ -166,7 +166,8 @@ def _describe_with_pictures(report: Data, findings: list[Data]) -> list[Data]:
         for i in (0, 1):
             label, share = description[f"value{i}"], finding[f"hits{i}"] / finding[f"trials{i}"]
             counted = description[f"counted{i}"]
-            bars.append(ChartBar(f"At value {label}", counted, share, f"value{i}"))
+            at = "At value" if report["noise"] else "At"
+            bars.append(ChartBar(f"{at} {label}", counted, share, f"value{i}"))
         description["chart"] = draw_bar_chart("How often the event happened", bars, full=1.0)
         values = frozenset({finding["value0"], finding["value1"]})
         description["bits"] = None if values in drawn else _draw_outputs(report, description)

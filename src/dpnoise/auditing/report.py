@@ -13,6 +13,7 @@ import numpy as np
 
 from dpnoise.auditing import page, wording
 from dpnoise.auditing.attacks.base import EventCount
+from dpnoise.auditing.exported_data import import_data
 from dpnoise.auditing.output_rows import list_parts
 from dpnoise.auditing.predicates import evaluate_predicate, reads_releases
 from dpnoise.auditing.processes import Observation
@@ -74,6 +75,10 @@ class Finding:
     if_dependent
         The lower bound on the claimed parameter whatever the dependence of releases within a call.
         It is not above `certified`, and 0 if the calls were too few.
+    change
+        The row by which the second data set differs from the first, in words; empty if it is more.
+    data
+        Both data sets as plain data; None if they are large or of other types. See `neighbours`.
     functions
         Views and the attack of your own that the predicate names, for `Report.replay`. They are not
         in files and pickles.
@@ -100,7 +105,27 @@ class Finding:
     limits: str = "exact"
     dispersion: float = 1.0
     if_dependent: float = 0.0
+    change: str = ""
+    data: list[Any] | None = field(default=None, repr=False)
     functions: tuple[Callable[..., Any], ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def neighbours(self) -> tuple[Any, Any] | None:
+        """The two data sets, also of a report from a file; None if it does not have them.
+
+        Examples
+        --------
+        >>> import dpnoise
+        >>> def count(rows, n):
+        ...     return [len(rows)] * n
+        >>> report = dpnoise.audit(count, 1.0, neighbours=[([5, 7], [5])], budget=4_000)
+        >>> sorted(report.findings[0].neighbours)
+        [[5], [5, 7]]
+        """
+        if self.data is None:
+            return None
+        first, second = map(import_data, self.data)
+        return first, second
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the finding without functions, which may not be picklable."""
@@ -116,6 +141,7 @@ class Finding:
             f"{self.attack}: {claim} {bound_text(self.certified, claimed)}: {self.event}. "
             f"Seen {self.hits0:,} times in {self.trials0:,} at {format_value(self.value0)}, "
             f"{self.hits1:,} in {self.trials1:,} at {format_value(self.value1)}."
+            + (f" They differ by {self.change}." if self.change else "")
         )
 
 

@@ -369,6 +369,9 @@ def _show(report: "Report", console: "Console") -> None:
         if finding.predicate:
             text = f"{finding.attack} as Python: {predicate_text(finding.predicate)}"
             console.print(escape_text(text))
+    for change in dict.fromkeys(x.change for x in report.findings if x.change):
+        text = f"The data sets, from the first to the second: {change}."
+        console.print(terminal.prose(escape_text(text)))
     for observation in report.observations:
         mark = "!" if observation.found else " "
         console.print(terminal.prose(escape_text(f"{mark} {observation.words}"), hanging=2))
