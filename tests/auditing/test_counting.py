@@ -1,5 +1,7 @@
 """The last count: its calls, and which limits a finding has."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -45,6 +47,10 @@ def test_a_report_says_which_limits_were_used() -> None:
     assert words([500] * 100).startswith("exact: Limits are exact (Clopper and Pearson): the")
     assert "Whatever the dependence of releases within a call, epsilon is at least" in words([500])
     assert words([482, 518] * 50).startswith("widened: Limits allow for 1.39 times")
+    calls = [[EventCount(500, 1000)] * 100, [EventCount(10, 1000)] * 100]
+    exact = counting.certify(candidate().with_calls(calls), options, 0.001)
+    hardly = dataclasses.replace(exact, limits="widened", dispersion=1.002)
+    assert counting.describe_limits([hardly], options).startswith("No widening was needed: the")
     suspect = words([300, 700] * 50)
     assert suspect.startswith("any dependence: The counts of calls varied more")
     alone = AuditOptions(epsilon=1.0, one_by_one=True)

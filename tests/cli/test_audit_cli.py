@@ -139,6 +139,7 @@ def test_status_0_is_nothing_found(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "dpnoise.release", *QUICK, "--confidence", 1 - 1e-8)
     assert status == 0
     assert "Not broken by these attacks. This does not mean safe." in out
+    assert "may stay unseen." in " ".join(out.split())
 
 
 @pytest.mark.sample(12)

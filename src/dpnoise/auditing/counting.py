@@ -302,7 +302,12 @@ def describe_limits(findings: Sequence[Finding], options: AuditOptions) -> str:
         "Limits are exact (Clopper and Pearson): the counts of calls varied no more than "
         "those of independent releases."
     )
-    if best.limits == WIDENED:
+    if best.limits == WIDENED and f"{best.dispersion:.3g}" == "1":
+        words = (
+            "No widening was needed: the counts of calls varied about as much as those of "
+            "independent releases (Korn and Graubard)."
+        )
+    elif best.limits == WIDENED:
         words = (
             f"Limits allow for {best.dispersion:.3g} times the variance of independent releases, "
             "because of how much the counts of calls varied (Korn and Graubard)."

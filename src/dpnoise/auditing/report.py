@@ -295,11 +295,24 @@ class Report:
             )
         return "Not broken by these attacks. This does not mean safe."
 
+    @property
+    def unseen(self) -> str:
+        """What so few releases may have missed, in one sentence; empty if the claim is broken."""
+        if self.broken or not self.findings:
+            return ""
+        bound = f"{self.kind} {bound_text(self.ceiling)}"
+        trials = max(finding.trials1 for finding in self.findings)
+        return (
+            f"These releases could certify {bound} at most: a leak that is smaller than they show, "
+            f"or rarer than one in {trials:,}, may stay unseen."
+        )
+
     def __str__(self) -> str:
         """Return the verdict, the findings and the method, in a few lines."""
         used = used_as_if(self.kind, self.claimed, self.delta)
         findings = [finding.words(f"{self.kind} >=", self.claimed) for finding in self.findings]
         lines = [f"{f'{self.target} {self.version}'.rstrip()}, {used}", self.verdict]
+        lines += [self.unseen] * bool(self.unseen)
         for finding, words in zip(self.findings, findings, strict=True):
             lines += [f"  {words}", *(f"    {x}" for x in [predicate_text(finding.predicate)] if x)]
         if not self.noise:

@@ -380,6 +380,8 @@ def _show(report: "Report", console: "Console") -> None:
     curve = curve_words(report.curve())
     if curve:
         console.print(f"\n{terminal.prose(f'The certified curve: {curve}.')}")
+    if report.unseen:
+        console.print(f"\n{terminal.prose(report.unseen)}")
     measured = (
         f"confidence {format_confidence(report.confidence)}, {report.releases:,} releases, "
         f"{report.seconds:.1f} s, of which nothing above {report.kind} "
