@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpnoise.auditing.programs import to_json_types
 from dpnoise.auditing.targets.mechanisms import Data
@@ -143,7 +144,8 @@ class DataRows:
     def _beyond(self, key: Any) -> float | int:
         """Return ten times the largest number of a column, plus 1, or half of its type's range."""
         dtype = self._dtype(key)
-        finite = [abs(x) for x in self.columns[key] if is_real(x) and np.isfinite(float(x))]
+        numbers: list[Any] = [x for x in self.columns[key] if is_real(x)]
+        finite = [abs(x) for x in numbers if abs(x) < math.inf]
         beyond = 10 * max(finite, default=0) + 1
         if dtype.kind not in "iuf":
             return beyond
@@ -153,14 +155,15 @@ class DataRows:
 
     def _dtype(self, key: Any) -> "np.dtype[Any]":
         """Return the type of a column's numbers; of a list, the one that NumPy gives them."""
-        data = self.data
+        data, column = self.data, self.columns[key]
         if isinstance(data, np.ndarray) and data.dtype.names is None:
             return data.dtype
         if not isinstance(data, list | tuple):
-            dtype = np.asarray(data if key is None else data[key]).dtype
+            dtype: np.dtype[Any] = np.asarray(data if key is None else data[key]).dtype
             if dtype.kind in "iuf":
                 return dtype
-        return np.asarray([x for x in self.columns[key] if is_real(x)]).dtype
+        numbers: NDArray[Any] = np.asarray([x for x in column if is_real(x)])
+        return numbers.dtype
 
 
 def _is_nan(x: object) -> bool:
@@ -182,8 +185,8 @@ def _new_text(column: Sequence[object]) -> str:
 def _with_cells(data: Data, i: int, cells: Cells) -> Data:
     """Return a copy of data with other cells in one row."""
     if isinstance(data, list | tuple):
-        changed = [*data[:i], _row_with(data[i], cells), *data[i + 1 :]]
-        return changed if isinstance(data, list) else tuple(changed)
+        rows = [*data[:i], _row_with(data[i], cells), *data[i + 1 :]]
+        return rows if isinstance(data, list) else tuple(rows)
     if isinstance(data, np.ndarray):
         return _array_with(data, i, cells)
     if hasattr(data, "iloc"):

@@ -49,13 +49,10 @@ def import_data(exported: Any) -> Data:
         frame = getattr(import_module(kind), _FRAMES[kind])(columns)
         return frame.astype(dict(exported["dtypes"])) if kind == "pandas" else frame
     items = import_data(exported["items"])
-    made = {
-        "tuple": lambda: tuple(items),
-        "dict": lambda: {key: part for key, part in items},  # noqa: C416 - pairs are lists
-        "float": lambda: float(items),
-        "array": lambda: np.array(items, dtype=exported["dtype"]).reshape(exported["shape"]),
-    }
-    return made[kind]()
+    if kind == "array":
+        return np.array(items, dtype=exported["dtype"]).reshape(exported["shape"])
+    types: dict[str, Any] = {"tuple": tuple, "dict": dict, "float": float}
+    return types[kind](items)
 
 
 def _export(data: Data) -> Any:

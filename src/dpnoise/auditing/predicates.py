@@ -96,8 +96,9 @@ def to_parts(y: object) -> OutputParts:
 
 def label_of(part: object) -> str | bytes:
     """Return the label of a part that is not a number."""
-    kind = next((kind for kind in (str, bytes) if isinstance(part, kind)), None)
-    return kind(part) if kind else repr(part)
+    if isinstance(part, str):
+        return str(part)
+    return bytes(part) if isinstance(part, bytes) else repr(part)
 
 
 def number(y: Parts, j: int) -> float:
