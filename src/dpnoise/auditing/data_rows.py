@@ -157,7 +157,8 @@ class DataRows:
         """Return the type of a column's numbers; of a list, the one that NumPy gives them."""
         data, column = self.data, self.columns[key]
         if isinstance(data, np.ndarray) and data.dtype.names is None:
-            return data.dtype
+            own: np.dtype[Any] = data.dtype
+            return own
         if not isinstance(data, list | tuple):
             dtype: np.dtype[Any] = np.asarray(data if key is None else data[key]).dtype
             if dtype.kind in "iuf":

@@ -41,7 +41,7 @@ def parts_of(
     ["'city'", "'cork'", "'counts'", 3.0, 'None']
     """
     if isinstance(output, numbers.Real | Decimal):
-        yield nearest_float(output)
+        yield clip_to_float(output)
         if split and isinstance(output, numbers.Integral):
             yield float(int(output) & LOW_BITS)
     elif isinstance(output, Mapping):
@@ -107,7 +107,7 @@ def form_of(output: object) -> Hashable:
     return form
 
 
-def nearest_float(number: numbers.Real | Decimal) -> float:
+def clip_to_float(number: numbers.Real | Decimal) -> float:
     """Return a number as a float: infinity if it is too large."""
     try:
         return float(number)

@@ -22,12 +22,12 @@ from dpnoise.auditing.output_parts import (
     LOW_BITS,
     NEGATIVE_ZERO,
     OutputParts,
+    clip_to_float,
     form_of,
     has_large_integer,
-    nearest_float,
     parts_of,
 )
-from dpnoise.auditing.predicates import label_of
+from dpnoise.auditing.predicates import part_label
 from dpnoise.auditing.targets.mechanisms import Data
 from dpnoise.auditing.targets.target import TargetError
 from dpnoise.core.arrays import Floats
@@ -118,7 +118,7 @@ class Encoder:
     @property
     def codes(self) -> dict[object, float]:
         """The code of each label: of each part that is not a number."""
-        return {label_of(part): k + _FIRST_CODE for k, part in enumerate(self._coded)}
+        return {part_label(part): k + _FIRST_CODE for k, part in enumerate(self._coded)}
 
     @property
     def other_code(self) -> float:
@@ -245,7 +245,7 @@ class Encoder:
             and isinstance(output, list | tuple)
             and {*map(type, output)} <= _PLAIN_TYPES
         ):
-            return list(map(nearest_float, output))
+            return list(map(clip_to_float, output))
         return list(parts_of(output, self._code, split=self._split_integers))
 
     def _code(self, part: Hashable) -> float:

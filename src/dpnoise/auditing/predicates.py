@@ -86,15 +86,15 @@ def to_parts(y: object) -> OutputParts:
     if isinstance(y, OutputParts):
         return y
     split = has_large_integer(y)
-    parts = [] if y is None else list(parts_of(y, label_of, split=split))
+    parts = [] if y is None else list(parts_of(y, part_label, split=split))
     marked = [
         NEGATIVE_ZERO if isinstance(x, float) and x == 0 and math.copysign(1, x) < 0 else x
         for x in parts
     ]
-    return OutputParts(marked, label_of(form_of(y)))
+    return OutputParts(marked, part_label(form_of(y)))
 
 
-def label_of(part: object) -> str | bytes:
+def part_label(part: object) -> str | bytes:
     """Return the label of a part that is not a number."""
     if isinstance(part, str):
         return str(part)
@@ -127,7 +127,7 @@ def label(y: Parts, j: int) -> str | bytes | None:
     y = to_parts(y)
     if not 0 <= j < len(y) or is_real(y[j]) or isinstance(y[j], bool | np.bool_):
         return None
-    return label_of(y[j])
+    return part_label(y[j])
 
 
 def is_missing(y: Parts, j: int) -> bool:
