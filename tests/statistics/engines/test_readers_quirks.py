@@ -46,7 +46,7 @@ def test_numbers_that_pandas_coerces_do_not_depend_on_other_rows() -> None:
         amounts = pd.Series(texts, dtype=str).str.removeprefix("€").str.replace(",", "")
         frame = pd.DataFrame({"cost": pd.to_numeric(amounts, errors="coerce")})
         _, cost = tally(frame, plan).answers
-        return int(cost.total)  # type: ignore[arg-type, union-attr]
+        return int(cost.total)  # type: ignore[union-attr]
 
     for text in ("unknown", "", None, "1e400", "-7", "18446744073709551616", "0.5", "True"):
         assert sum_of([*cells, text]) - sum_of(cells) == sum_of([text, "0"])
