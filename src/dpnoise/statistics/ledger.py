@@ -458,11 +458,18 @@ class Ledger:
                 f"{neighbours!r}: their epsilons cannot be added."
             )
         if None not in (person, terms.person) and set(person or ()) != set(terms.person or ()):
-            with_person = f"with person {', '.join(person)}" if person else "without a person"
+            if person:
+                advice = f"Pay from a ledger that was created with person {', '.join(person)}"
+            else:
+                options = " ".join(f"--person {column}" for column in terms.person or ())
+                advice = (
+                    f"Add {options}, and --max-total-rows with how many rows of a person count "
+                    "(in Python and in a request: person, max_total_rows). If each row is of "
+                    "another person, pay from a ledger that was created without --person"
+                )
             raise BudgetError(
                 f"{self.path} protects {_unit(terms.person)}, the request {_unit(person)}: their "
-                f"epsilons cannot be added. Pay from a ledger that was created {with_person}, by "
-                "create_ledger or dpnoise budget create."
+                f"epsilons cannot be added. {advice}."
             )
 
     def _amount_of(self, cost: Cost | Amount) -> Amount:
@@ -487,7 +494,8 @@ class Ledger:
             is_spent = not self.left_for(part).main
             return f"{'Nothing' if is_spent else 'Nothing useful'} can be bought any more."
         how = f"within {margin:,}" if margin else "without an error"
-        return f"What is left buys one count {how} with probability {_CONFIDENCE:g}."
+        count = "count of persons" if self.terms.person else "count"
+        return f"What is left buys one {count} {how} with probability {_CONFIDENCE:g}."
 
 
 class LedgerCharge:

@@ -69,7 +69,9 @@ class RowError(ArgumentError):
             is_date = SourceColumn(column, DATE) in plan.sources
             problem = f"holds text that is not {'a date such as 2024-01-31' if is_date else NUMBER}"
             advice = "Correct it, or empty it and say {missing}."
-            if not is_date:
+            if is_date:
+                advice = f"If all its dates have another form, rewrite the column. {advice}"
+            else:
                 advice = f"A number has no currency sign, unit or thousands separator. {advice}"
             if may_have_commas and not is_date:
                 advice = "If its numbers have decimal commas, say {decimal} to read them. " + advice
