@@ -430,10 +430,10 @@ def _markers(parts: Sequence[int], points: Floats) -> dict[int, Callable[[Block]
     key = tuple(points.tolist())
     if len(parts) > TUNING.parts_viewed:
         return {j: _marker(j, key) for j in parts}
-    return {j: _shared(_marker(j, key)) for j in parts}
+    return {j: _share_result(_marker(j, key)) for j in parts}
 
 
-def _shared(take: Callable[[Block], _Array]) -> Callable[[Block], _Array]:
+def _share_result(take: Callable[[Block], _Array]) -> Callable[[Block], _Array]:
     return lambda block: block.of(take)
 
 
