@@ -112,7 +112,7 @@ def test_columns_of_every_kind(column: Any) -> None:
     assert statistics.exact_sum(column, 0, 100) == 10
 
 
-@pytest.mark.parametrize("column", [[], (), np.array([]), iter([])], ids=lambda column: type(column).__name__)
+@pytest.mark.parametrize("column", [[], (), np.array([]), iter([])], ids=lambda x: type(x).__name__)
 def test_the_exact_sum_of_no_values_is_0(column: Any) -> None:
     assert statistics.exact_sum(column, 2, 100) == 0
 
