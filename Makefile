@@ -20,7 +20,7 @@ CORE := tests/kernels/test_kernels.py tests/kernels/test_certified.py tests/kern
 help:
 	@echo "Times are of two cores (x86-64 for the tests, proof, docs and lint, aarch64 for the rest) and after the install."
 	@echo "make demo          see it work: publishes, attacks, races, audits; needs Python, make; takes a minute, after the install"
-	@echo "make test          the tests; needs Python, make; takes about 7 minutes on two cores"
+	@echo "make test          the tests; needs Python, make; takes about 5 minutes on two cores"
 	@echo "make test-long     the tests with ten times the samples and all their parameters; needs Python, make; takes half an hour or more"
 	@echo "make test-internals  the tests that read what LLVM, CPython and Triton make of our code, and those that take seconds each; CI runs them; needs Python, make; takes a minute"
 	@echo "make test-core     the tests of noise, release and statistics that need no POSIX; needs Python, make; takes a minute"
