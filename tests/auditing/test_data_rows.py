@@ -114,6 +114,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return mechanisms_of_rows
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_bug_is_found_in_rows_of_every_kind(kind: str, module: Any) -> None:
     """The true epsilon is so large that all bounds are near the largest possible one."""

@@ -60,7 +60,11 @@ MISTAKES = [
     ("age", "where must be a condition such as age >= 18, got 'age' at character 1."),
     ("x > 1 and month(d)", "where must be a condition such as age >= 18, got 'month(d)' at char"),
     ("age > 1 if x else 2", "where must be a condition such as age >= 18, got 'age > 1 if x else"),
-    ("sex > 'f'", "where must compare text by == or != with text in quotes, got \"sex > 'f'\""),
+    (
+        "sex > 'f'",
+        "where must compare text by == or != with text in quotes, and dates as "
+        "date('2024-01-31'), got \"sex > 'f'\"",
+    ),
     ("'a' == 'b'", "got \"'a' == 'b'\" at character 1."),
     ("1 < 2 or age > 1", "where must use a column, got '1 < 2' at character 1."),
     ("1 + 1 < 3", "where must use a column"),

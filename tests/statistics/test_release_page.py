@@ -426,6 +426,17 @@ def test_labels_notes_and_the_publisher_are_on_the_page_and_in_the_record() -> N
     assert loaded["notes"] == ["Without <day> cases."]
 
 
+def test_a_label_names_a_filter() -> None:
+    where = "age < 18 and name != '<b>'"
+    children = Question(["count"], by=["hospital"], where=where)
+    groups = {"hospital": ["north", "south"]}
+    labels = {where: "of <children>", "rows": "stays"}
+    record = rehearsal(Request(1.0, [children], groups, labels=labels)).record()
+    page = report.render_record(record)
+    assert "<h3>Number of stays of &lt;children&gt;, by hospital</h3>" in page
+    assert tomllib.loads(request_toml(record["request"]))["labels"] == labels
+
+
 def test_groups_by_statistics_are_one_table() -> None:
     """The histogram, and the count of all rows, are not by hospital."""
     page = report.render_record(stays().record())
@@ -442,7 +453,7 @@ def test_groups_by_statistics_are_one_table() -> None:
     [
         (
             {"labels": {"costs": "x"}},
-            "'costs', and no question asks for it. They ask for cost, hospital. Correct the label",
+            "'costs', which is no column and no filter of a question. They ask for cost, hospital. Correct the label",
         ),
         ({"labels": {"cost": 1}}, "labels must map columns to texts"),
         ({"labels": "cost"}, "labels must map columns to texts"),

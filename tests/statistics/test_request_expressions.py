@@ -246,7 +246,8 @@ def test_a_request_in_toml_has_expressions(capsys: pytest.CaptureFixture[str]) -
     assert load_request("again.toml").request == request
     assert cli.main(["release", "request.toml", "--check"]) == 0
     shown = capsys.readouterr().out
-    assert "3 of band where sex == 'f' and column('is south') == 'yes'" in shown
+    assert "3 of band, filter" in shown
+    assert "filter: rows where sex == 'f' and column('is south') == 'yes'" in shown
     assert "band = band(age, 0, 18, 65)" in shown
     assert cli.main(["release", "request.toml", "--where", "age > 3"]) == 2
     assert 'write there: where = "age > 3" under [[publish]].' in capsys.readouterr().err

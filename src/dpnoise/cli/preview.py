@@ -81,7 +81,10 @@ def _describe(
     groups = 1 if is_discovered else len(request.keys(question))
     number = "found" if is_discovered else f"{groups:,}"
     by = f"{number} of {' and '.join(question.by)}" if question.by else "all rows"
-    by += "" if question.filter_in_words is None else f" where {question.filter_in_words}"
+    filters = _filters(request)
+    if question.filter_in_words is not None:
+        number = f" {1 + filters.index(question.filter_in_words)}" if len(filters) > 1 else ""
+        by += f", filter{number}"
     if rows_in_group is None:
         margins = query.describe_margins(request.confidence, groups)
     else:
@@ -122,8 +125,17 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
     return request
 
 
+def _filters(request: Request) -> list[str]:
+    """Return the filters of the questions, each once."""
+    filters = (question.filter_in_words for question in request.questions)
+    return list(dict.fromkeys(text for text in filters if text is not None))
+
+
 def _explain_columns(request: Request) -> Iterator[str]:
-    """Yield paragraphs on derived columns, groups, and discovered groups."""
+    """Yield paragraphs on filters, derived columns, groups, and discovered groups."""
+    filters = _filters(request)
+    for i, text in enumerate(filters, 1):
+        yield f"\nfilter{f' {i}' if len(filters) > 1 else ''}: rows where {escape_text(text)}"
     for name, text in request.derived.items():
         yield f"\n{escape_text(name)} = {escape_text(text)}"
     for column, keys in request.groups.items():

@@ -211,7 +211,7 @@ def _show(table: Table, *, as_json: bool) -> None:
     names_only = bool(bars) and all(bar.number.is_group for bar in bars)
     margins = [] if names_only else ["within", "all within"] if joint else ["within"]
     sign = "±" if terminal.can_show("±") else "+-"
-    _print_numbers(console, request.columns(), bars, margins, sign)
+    _print_numbers(console, _only_column(request) or "", bars, margins, sign)
     joint_words = ' and "all within" for all numbers of one statistic together' if joint else ""
     source = "" if table.source is None else f"Data: {escape_text(table.source)}\n"
     if table.invented and table.source != _SAMPLE_NAME:
@@ -223,28 +223,30 @@ def _show(table: Table, *, as_json: bool) -> None:
     is_marked = any(bar.number.is_below_margin for bar in bars)
     footnote = f"\n{MARK.strip()} {BELOW_MARGIN}: the exact number may be 0." if is_marked else ""
     adjusted = "".join(f"{escape_text(sentence)}\n" for sentence in request.adjusted_in_words)
-    console.print(f"\n{source}{adjusted}{cost} {neighbours_text(request)}")
+    about = f"\n{source}{adjusted}{cost} {neighbours_text(request)}"
     if not names_only:
-        console.print(
-            f'With probability {format_confidence(request.confidence)} "within" holds for '
+        about += (
+            f'\nWith probability {format_confidence(request.confidence)} "within" holds for '
             f"each single number{joint_words}, not counting {request.uncounted}.{footnote}"
         )
+    console.print(terminal.prose(about))
     for sentence in table.left_out_in_words:
-        console.print(escape_text(sentence if sign == "±" else sentence.replace("±", sign)))
+        plain = sentence if sign == "±" else sentence.replace("±", sign)
+        console.print(terminal.prose(escape_text(plain)))
     for discovery in request.discoveries():
         if discovery.counts:
-            console.print(escape_text(discovery.count_note))
+            console.print(terminal.prose(escape_text(discovery.count_note)))
 
 
 def _print_numbers(
     console: "Console",
-    columns: list[str],
+    column: str,
     bars: list[LabelledNumber],
     margins: list[str],
     sign: str,
 ) -> None:
     """Print a table of numbers with the margins that have these titles, and bars if they fit."""
-    titles = [columns[0] if len(columns) == 1 else "", "published", *margins, ""]
+    titles = [column, "published", *margins, ""]
     rows = [[bar.label, *bar.number.format(sign, MARK)[: 1 + len(margins)], ""] for bar in bars]
     rich_table = terminal.format_table(titles, rows, console.width, folded=0)
     length = min(_BAR, console.width - terminal.table_width(rich_table))
@@ -289,9 +291,15 @@ def _text_bars(bars: list[LabelledNumber], length: int) -> list[str]:
     return [block * round(length * share) for share in shares]
 
 
+def _only_column(request: Request) -> str | None:
+    """Return the column of which all statistics are; None if there are several, or rows too."""
+    columns = {question.column for question in request.questions if question.undeclared is None}
+    return columns.pop() if len(columns) == 1 else None
+
+
 def bars_of(table: Table) -> list[LabelledNumber]:
     """Return all published numbers with their labels."""
-    has_columns, bars = len(table.request.columns()) > 1, []
+    has_columns, bars = _only_column(table.request) is None, []
     has_filters = len({question.filter_in_words for question in table.request.questions}) > 1
     for published in table:
         column = published.column if has_columns else None

@@ -109,7 +109,10 @@ def _raise_budget_errors(path: Path, action: str) -> Iterator[None]:
     except FileNotFoundError:
         if not path.parent.is_dir():
             raise BudgetError(f"There is no folder {path.parent}.") from None
-        raise BudgetError(f"There is no ledger {path}: dpnoise budget create makes one.") from None
+        raise BudgetError(
+            f"There is no ledger {path}: dpnoise budget create makes one, with a person column if "
+            "people have several rows."
+        ) from None
     except OSError as error:
         raise BudgetError(f"{path} cannot be {action}: {error.strerror}.") from None
 

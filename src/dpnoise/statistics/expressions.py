@@ -333,7 +333,10 @@ class _ExpressionParser:
             constant, other = (left, right) if isinstance(left, ast.Constant) else (right, left)
             is_one_constant = isinstance(constant, ast.Constant) > isinstance(other, ast.Constant)
             if sign not in {"==", "!="} or not is_one_constant:
-                self.reject(node, "compare text by == or != with text in quotes")
+                rule = (
+                    "compare text by == or != with text in quotes, and dates as date('2024-01-31')"
+                )
+                self.reject(node, rule)
             members = (self._text_constant(constant),)
             return self._about_columns(node, Membership(self.text(other), members, sign == "!="))
         is_date = any(self.function(side) == "date" for side in (left, right))

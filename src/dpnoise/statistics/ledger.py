@@ -461,11 +461,10 @@ class Ledger:
             if person:
                 advice = f"Pay from a ledger that was created with person {', '.join(person)}"
             else:
-                options = " ".join(f"--person {column}" for column in terms.person or ())
                 advice = (
-                    f"Add {options}, and --max-total-rows with how many rows of a person count "
-                    "(in Python and in a request: person, max_total_rows). If each row is of "
-                    "another person, pay from a ledger that was created without --person"
+                    f"Give person ({', '.join(terms.person or ())}) and how many rows of a person "
+                    "count (max_total_rows). If each row is of another person, pay from a ledger "
+                    "that was created without a person"
                 )
             raise BudgetError(
                 f"{self.path} protects {_unit(terms.person)}, the request {_unit(person)}: their "

@@ -262,16 +262,18 @@ def _check_texts(request: RequestFields) -> None:
             reject_type(name, getattr(request, name), "be text")
     if not isinstance(request.ledger, str | PathLike | None):
         reject_type("ledger", request.ledger, "be the name of a file")
-    labels, known = request.labels, {"rows", PERSONS, *request.columns(), *request.grouped}
+    filters = {question.where for question in request.questions} - {None}
+    named = {*request.columns(), *request.grouped}
+    labels, known = request.labels, {"rows", PERSONS, *filters, *named}
     if not isinstance(labels, Mapping) or not _are_names([*labels, *labels.values()]):
         reject_type("labels", labels, 'map columns to texts, such as {"rows": "stays"}')
     for name in labels:
         if name not in known:
-            names = sorted({*request.columns(), *request.grouped})
-            asked = f" They ask for {shorten(', '.join(names), _LONGEST_LIST)}." if names else ""
+            names = ", ".join(sorted(named))
+            asked = f" They ask for {shorten(names, _LONGEST_LIST)}." if names else ""
             raise ArgumentError(
-                f"labels names the column {name!r}, and no question asks for it.{asked} Correct "
-                "the label or the question."
+                f"labels names {name!r}, which is no column and no filter of a question.{asked} "
+                "Correct the label or the question."
             )
     if not _are_names(request.notes):
         reject_type("notes", request.notes, "be a list of texts")
@@ -333,8 +335,11 @@ def _check_limits(question: Question, request: RequestFields) -> None:
         )
     if question.by and max_groups is None and total is None:
         raise ArgumentError(
-            "max_groups is missing: in how many groups one person counts, such as {max_groups}.",
+            "max_groups is missing: in how many groups one person counts, such as {max_groups}. Or "
+            "replace max_rows by a bound on their rows in all groups together, which often needs "
+            "less noise: {max_total_rows}.",
             max_groups=2,
+            max_total_rows=6,
         )
 
 

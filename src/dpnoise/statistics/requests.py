@@ -85,8 +85,9 @@ class Request(RequestFields):
         A rule for leaving out numbers, such as "margin > 0.3": those whose margin is more than 0.3
         times the number. The rule reads only published numbers.
     labels
-        What people call columns, rows and persons: {"rows": "stays", "persons": "patients",
-        "cost": "cost in EUR"}. The page has these in its headings.
+        What people call columns, rows, persons and filters: {"rows": "stays", "persons":
+        "patients", "cost": "cost in EUR", "age >= 18": "of adults"}. The page has these in its
+        headings.
     notes
         Notes for the readers of the page.
     released_by

@@ -207,8 +207,8 @@ class Statistic:
     @property
     def filter_and_groups(self) -> str:
         """The filter and the groups, such as ` where age >= 18, by city`."""
-        where = "" if self.where is None else f" where {self.where}"
-        return where + (f", by {' and '.join(self.shown_by)}" if self.by else "")
+        where = "" if self.where is None else self.labels.get(self.where, f"where {self.where}")
+        return (where and f" {where}") + (f", by {' and '.join(self.shown_by)}" if self.by else "")
 
     @property
     def shown_by(self) -> list[str]:
