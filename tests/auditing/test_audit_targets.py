@@ -395,7 +395,10 @@ def test_a_target_that_takes_other_arguments_is_told_what_it_gets(
         ({"whole": True}, "There is no option 'whole'. Give pairs=\"whole\"."),
         ({"eps": 1.0}, "There is no option 'eps'. Did you mean epsilon"),
         ({"n": 5}, "There is no option 'n'. The nearest of 24: epsilon"),
-        ({"data": [1, 2]}, "data is for mechanisms of any kind: give neighbours."),
+        (
+            {"data": [1, 2]},
+            "data is for mechanisms of any kind: give neighbours of rows, such as 'rows'.",
+        ),
         ({"size": 3}, "size is for mechanisms of any kind: give neighbours."),
         ({"pairs": (0, 1)}, "pairs must be a list of pairs of numbers: [(0.5, 1.5)]."),
         ({"pairs": [(0, 2)]}, "pairs must differ by the sensitivity, 1, at most, got (0, 2)."),

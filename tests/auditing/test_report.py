@@ -253,7 +253,7 @@ def test_the_command_reads_pairs_and_data_from_files_and_repeats_them(
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (["--neighbours", "missing.json"], "--neighbours missing.json was not read"),
+        (["--neighbours", "missing.json"], "--neighbours must be one of vector, rows, added"),
         (["--neighbours", "rows.csv"], "--neighbours rows.csv was not read"),
         (["--neighbours", "rows", "--data", "none.csv"], "--data none.csv was not read"),
     ],

@@ -152,9 +152,10 @@ def test_status_0_is_nothing_found(capsys: pytest.CaptureFixture[str]) -> None:
         (["python noise.py"], "dpnoise audit --command 'python noise.py'."),
         (["random:gauss", "--size", "3"], "size is for mechanisms of any kind: give neighbours."),
         (
-            ["numpy.laplace", "--neighbours", "rows"],
+            ["numpy.laplace", "--neighbours", "vector"],
             "adds noise to a number: leave out neighbours.",
         ),
+        (["audited_module:release", "--neighbours", "rows"], "--neighbours rows needs --data FILE"),
         (["audited_module:release", "--boosting"], "boosting is for mechanisms of any kind: give"),
         (["numpy:ndarray"], "numpy:ndarray is a class. Give a function (value, n) -> array"),
         (["math:sqrt"], "math:sqrt must be a function (value, n) -> array, got math:sqrt(x, /)."),
@@ -264,7 +265,7 @@ def test_status_2_is_also_that_no_attack_could_be_run(
     status, out, err = run(capsys, "dpnoise.release", *only_mironov)
     assert status == 2
     assert "No attack was run: nothing is known." in out
-    assert "mironov was not run: " in out
+    assert "mironov gave no result: its model of" in out
     assert err == "dpnoise: No attack could be run against dpnoise.release: nothing is known.\n"
     assert not Report.from_json(written).findings
 

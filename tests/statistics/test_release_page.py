@@ -453,7 +453,7 @@ def test_groups_by_statistics_are_one_table() -> None:
     [
         (
             {"labels": {"costs": "x"}},
-            "'costs', which is no column and no filter of a question. They ask for cost, hospital. Correct the label",
+            "no column and no filter of a question. They ask for cost, hospital. Correct the label",
         ),
         ({"labels": {"cost": 1}}, "labels must map columns to texts"),
         ({"labels": "cost"}, "labels must map columns to texts"),

@@ -345,6 +345,19 @@ def test_a_training_that_resumes_from_a_checkpoint_spends_the_same(tmp_path: Pat
     assert not torch.equal(weights[1], weights[2])
 
 
+@pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha")
+def test_a_checkpoint_of_other_noise_is_loaded_with_a_warning(tmp_path: Path) -> None:
+    engine = SecurePrivacyEngine(accountant="rdp")
+    model, optimizer, loader = make_private_with_epsilon(engine)
+    step(model, optimizer, torch.nn.CrossEntropyLoss(), *next(iter(loader)))
+    engine.save_checkpoint(path=tmp_path / "1.pt", module=model, optimizer=optimizer)
+    resumed = SecurePrivacyEngine(accountant="rdp")
+    model, optimizer, *_ = make_private(*model_and_data("cpu"), engine=resumed)
+    with pytest.warns(UserWarning, match="noise_multiplier .* and the optimizer has"):
+        resumed.load_checkpoint(path=tmp_path / "1.pt", module=model, optimizer=optimizer)
+    assert resumed.get_epsilon(1e-5) == engine.get_epsilon(1e-5)
+
+
 def make_private_with_epsilon(engine: SecurePrivacyEngine) -> tuple[Any, ...]:
     model, loader = model_and_data("cpu")
     parts: tuple[Any, ...] = engine.make_private_with_epsilon(

@@ -113,7 +113,8 @@ def audit(
         if is_mechanism and name not in of_mechanism:
             raise ArgumentError(f"{name} is for added noise: leave out neighbours.")
         if not is_mechanism and name not in of_noise:
-            raise ArgumentError(f"{name} is for mechanisms of any kind: give neighbours.")
+            example = " of rows, such as 'rows'" if name == "data" else ""
+            raise ArgumentError(f"{name} is for mechanisms of any kind: give neighbours{example}.")
     if is_mechanism:
         options["neighbours"] = neighbours
     run = audit_mechanism if is_mechanism else audit_noise

@@ -16,6 +16,7 @@ from dpnoise.auditing.attacks.base import no_progress
 from dpnoise.auditing.calls import time_calls
 from dpnoise.auditing.counting import FALSE_ALARM_RATE
 from dpnoise.auditing.event_choice import ChosenEvents, Stopwatch, choose_events, grown_budget
+from dpnoise.auditing.exported_data import describe_change
 from dpnoise.auditing.final_count import count_final_events, final_trials
 from dpnoise.auditing.learned.events import has_many_duplicates
 from dpnoise.auditing.neighbours import MOST_PAIRS_LIKE, neighbours_of
@@ -162,7 +163,7 @@ def _audit(target: object, options: AuditOptions) -> Report:
         advice = "No call before the last count did so. To count exceptions as outputs, audit with"
         raise TargetError(f"{error} {advice} exceptions='output'.") from error.__cause__
     options.watch(findings)
-    shown, coin = [describe_pair(pair) for pair in pairs], _COIN if options.claim.is_ratio else ""
+    shown, coin = list(map(_describe_neighbours, pairs)), _COIN if options.claim.is_ratio else ""
     numbers = {"pairs": chosen.tried, "counted": len(chosen.candidates), "final": final}
     limits = results.pop("limits")
     sizes, compared = chosen.sizes, ""
@@ -172,16 +173,31 @@ def _audit(target: object, options: AuditOptions) -> Report:
     method = text.format(
         sizes=sizes, chosen=chosen, compared=compared, coin=coin, limits=limits, **numbers
     )
-    if source.raised:
-        method += f" Exceptions were outputs: {source.raised:,} of {source.drawn:,} were one."
-    for reason in sorted(source.not_copied):
-        method += f" Data of the class {reason}: each call got the same object."
+    method += _describe_calls(source, options)
     results |= {"method": method, "releases": source.drawn, "pairs": shown}
     if options.time is not None:
         options.progress(0.9, "timing calls")
         results["observations"] = [check_running_time(source, pairs, options)]
     options.progress(1.0, "done")
     return options.report(target, source.name, package, started, findings=findings, **results)
+
+
+def _describe_calls(source: OutputSource, options: AuditOptions) -> str:
+    """Return sentences on rows that nobody gave, exceptions, and data that was not copied."""
+    words = ""
+    if options.by_rows and options.data is None:
+        words += " The rows were zeros and ones, because no data was given."
+    if source.raised:
+        words += f" Exceptions were outputs: {source.raised:,} of {source.drawn:,} were one."
+    for reason in sorted(source.not_copied):
+        words += f" Data of the class {reason}: each call got the same object."
+    return words
+
+
+def _describe_neighbours(pair: Pair) -> tuple[str, str]:
+    """Return short descriptions of two data sets: of the second, the row that differs."""
+    first, second = describe_pair(pair)
+    return first, (first.endswith(" rows") and describe_change(*pair)) or second
 
 
 def _search(

@@ -69,7 +69,7 @@ def count_final_events(
     findings = []
     for i, (candidate, share) in enumerate(zip(counted, shares, strict=True)):
         finding = counting.certify(candidate, options, (error - curve_error) * share, tossed=tossed)
-        finding = replace(finding, change=describe_change(*candidate.data))
+        finding = replace(finding, change=_describe_change(candidate, options.data))
         finding = replace(finding, data=export_pair(candidate.data))
         findings.append(replace(finding, predicate="") if i in scores.differ else finding)
     points = scores.points(curve_error, one_by_one=options.one_by_one)
@@ -78,6 +78,13 @@ def count_final_events(
     limits = counting.describe_limits(findings, options)
     findings.sort(key=lambda finding: -finding.certified)
     return findings, {"limits": limits, "points": points, "ceiling": most}
+
+
+def _describe_change(candidate: Candidate, given: Data) -> str:
+    """Describe the row by which the data sets of an event differ; `given` is the caller's data."""
+    change = describe_change(*candidate.data)
+    is_invented = given is not None and all(data is not given for data in candidate.data)
+    return change + ("; the other rows are not those given" if change and is_invented else "")
 
 
 class _Scores:

@@ -254,7 +254,9 @@ class Encoder:
         try:
             code = self._codes.get(part, new)
         except TypeError:
-            raise TargetError(f"{self._name} gave a {kind}: expected {_ACCEPTED}.") from None
+            advice = " Return its .value." if hasattr(part, "value") else ""
+            gave = f"{self._name} gave a {kind}: expected {_ACCEPTED}."
+            raise TargetError(gave + advice) from None
         if code == new and not self._closed:
             self._identity_only += type(part).__eq__ is object.__eq__
             if self._identity_only > _MOST_OBJECTS:

@@ -224,8 +224,8 @@ class OutputSource:
         sized = hasattr(outputs, "__len__") and getattr(outputs, "shape", (n,)) != ()
         if not sized or isinstance(outputs, str | bytes | dict | set | frozenset):
             raise TargetError(
-                f"{shown} gave a {type(outputs).__name__}, not {n} outputs. Return a list or an "
-                "array of n outputs, or say one_by_one=True."
+                f"{shown} gave one {type(outputs).__name__}, not {n} outputs. Return a list or an "
+                "array of n outputs; or, for one output a call, take no n and say one_by_one=True."
             )
         if len(outputs) != n:
             raise TargetError(

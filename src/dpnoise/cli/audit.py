@@ -33,13 +33,10 @@ Progress = Callable[[float, str], object]
 Watch = Callable[[list["Finding"]], object]
 
 BROKEN, FAILED, TOO_FEW = 1, 2, 3  # Exit statuses, for CI.
-_RELATIONS: Final = (
-    "vector",
-    "rows",
-    "added",
-    "replaced",
-)  # Names of neighbours; others are files.
-_LONGEST = 24  # The most characters of a data set in a table.
+_RELATIONS_OF_ROWS: Final = ("rows", "added", "replaced")
+_RELATIONS: Final = ("vector", *_RELATIONS_OF_ROWS)  # Names of neighbours; others are files.
+_LONGEST: Final = 24  # The most characters of a data set in a table.
+_LEAST_EVENT: Final = 20  # The least width of the column of events; else they are below the table.
 
 
 def _pair(text: str) -> tuple[float, float]:
@@ -199,6 +196,9 @@ def _read_neighbours(text: str | None) -> object:
     """Return the name of a relation, or the pairs of data sets in a file."""
     if text is None or text in _RELATIONS:
         return text
+    if not Path(text).exists():
+        names = ", ".join(_RELATIONS)
+        raise ArgumentError(f"--neighbours must be one of {names}, or a file; got {text!r}.")
     pairs = _read_json("--neighbours", text)
     if not isinstance(pairs, list) or not all(isinstance(p, list) and len(p) == 2 for p in pairs):  # noqa: PLR2004 - a pair
         raise ArgumentError(f"{text} must have a list of pairs of data sets, [[a, b], ...].")
@@ -264,6 +264,11 @@ def _audit_target(
     options = {name: getattr(arguments, name) for name in _PASSED_ON}
     options |= {"attacks": arguments.attack, "pairs": pairs}
     options["neighbours"] = _read_neighbours(arguments.neighbours)
+    if arguments.neighbours in _RELATIONS_OF_ROWS and arguments.data is None:
+        raise ArgumentError(
+            f"--neighbours {arguments.neighbours} needs --data FILE, the rows to change, as CSV or "
+            "JSON. If the rows are numbers, the file has a list of them, such as [0, 1, 1]."
+        )
     options["data"] = _read_rows(arguments.data)
     options = {name: x for name, x in options.items() if x is not None and x is not False}
     try:
@@ -362,9 +367,12 @@ def _show(report: "Report", console: "Console") -> None:
     console.print(terminal.prose(f"{target}, {used}"))
     verdict = terminal.prose(report.verdict)
     console.print(f"{verdict}\n", style="bold red" if report.broken else "bold")
-    terminal.print_table(
-        console, _table(report.findings, report.claimed, console.width, report.kind)
-    )
+    table = _table(report.findings, report.claimed, console.width, report.kind)
+    terminal.print_table(console, table)
+    if len(table.columns) == 4:  # noqa: PLR2004 - without events
+        for finding in report.findings:
+            text = escape_text(f"{finding.attack}, the event of a release y: {finding.event}")
+            console.print(terminal.prose(text, hanging=2))
     for finding in report.findings:
         if finding.predicate:
             text = f"{finding.attack} as Python: {predicate_text(finding.predicate)}"
@@ -376,7 +384,7 @@ def _show(report: "Report", console: "Console") -> None:
         mark = "!" if observation.found else " "
         console.print(terminal.prose(escape_text(f"{mark} {observation.words}"), hanging=2))
     for name, reason in report.skipped.items():
-        console.print(terminal.prose(escape_text(f"  {name} was not run: {reason}"), hanging=2))
+        console.print(terminal.prose(escape_text(f"  {name} gave no result: {reason}"), hanging=2))
     curve = curve_words(report.curve())
     if curve:
         console.print(f"\n{terminal.prose(f'The certified curve: {curve}.')}")
@@ -393,16 +401,20 @@ def _show(report: "Report", console: "Console") -> None:
 def _table(
     findings: "list[Finding]", claimed: float, width: int, kind: str = "certified"
 ) -> "Table":
-    titles = ("attack", f"{kind} >=", "seen at", "and at", "the event, of a release y")
-    rows = []
+    titles = ["attack", f"{kind} >=", "seen at", "and at", "the event, of a release y"]
+    rows: list[list[str]] = []
     for finding in findings:
         value0, value1 = _values(finding)
         at0 = f"{value0}: {finding.hits0 / finding.trials0:.2%}"
         at1 = f"{value1}: {finding.hits1 / finding.trials1:.2%}"
         bound = bound_text(finding.certified, claimed)
-        rows.append((finding.attack, bound, at0, at1, finding.event))
+        rows.append([finding.attack, bound, at0, at1, finding.event])
     styles = ["red" if finding.broken else None for finding in findings]
-    return terminal.format_table(titles, rows, width, folded=4, styles=styles)
+    whole = terminal.format_table(titles, rows, width, folded=4, styles=styles)
+    if (whole.columns[4].width or 0) >= _LEAST_EVENT:
+        return whole
+    cells = [row[:4] for row in rows]
+    return terminal.format_table(titles[:4], cells, width, folded=0, styles=styles)
 
 
 def _values(finding: "Finding") -> list[str]:

@@ -7,6 +7,7 @@ Modes and accountants are those of Opacus. docs/dp-sgd.md says what is exact, an
 """
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -519,6 +520,21 @@ class SecurePrivacyEngine(EngineSteps):
             )
         prepared: tuple[Any, ...] = super().make_private_with_epsilon(**options)
         return prepared
+
+    def load_checkpoint(self, *, optimizer: Any = None, **options: Any) -> dict[str, Any]:
+        """Restore what `save_checkpoint` saved; warn if later steps have other noise."""
+        loaded: dict[str, Any] = super().load_checkpoint(optimizer=optimizer, **options)
+        before = self.accountant.history[-1][0] if self.accountant.history else None
+        now = getattr(optimizer, "noise_multiplier", before)
+        if before is not None and now != before:
+            warnings.warn(
+                f"The checkpoint was trained with noise_multiplier {before:.6g}, and the optimizer "
+                f"has {now:.6g}. get_epsilon counts each step with its own noise, so a "
+                "target_epsilon no longer holds. To continue as before, give make_private_with_"
+                "epsilon the arguments of the first run.",
+                stacklevel=2,
+            )
+        return loaded
 
     def get_epsilon(self, delta: float, *arguments: Any, **options: Any) -> float:
         """Return the epsilon that was spent so far: 0 before the first step."""

@@ -32,7 +32,7 @@ OUTPUTS: Final = "outputs"  # What an attack knows about the target, from the le
 SCALE: Final = "outputs and scale"
 SOURCE: Final = "source"
 
-MISFIT: Final = "this model does not fit the library on this machine"
+MISFIT: Final = "its model of the noise does not fit these releases"
 
 _MODEL_RELEASES: Final = 2_000  # Releases on which models of the sampler are compared and checked.
 _RANKING_ERROR: Final = 1e-4  # Probability that a limit is wrong, for ranking events.
