@@ -477,6 +477,27 @@ def test_a_search_over_data_sets_finds_what_the_rows_given_do_not_show(
     assert not dpnoise.audit(mechanism, 1.0, **options).broken
 
 
+def test_an_exception_at_a_data_set_of_the_search_is_an_output() -> None:
+    """The search removes all rows. A number that the mechanism cannot hold is left out."""
+    calls: list[int] = []
+
+    def median(rows: Any, n: int) -> Any:
+        calls.append(n)
+        if not rows:
+            raise ValueError("nobody")
+        np.array(rows, np.int64)
+        return to_grid(rng.laplace(np.median(np.clip(rows, 0, 100)), 100.0, n))
+
+    options: dict[str, Any] = {"neighbours": "added", "data": [20, 31, 44, 58], "budget": 20_000}
+    report = dpnoise.audit(median, 1.0, **options)
+    assert report.epsilon_lower > 3
+    assert "nobody" in report.findings[0].event
+    assert "one row added or removed" in report.method
+    calls.clear()
+    assert not dpnoise.audit(median, 1.0, exceptions="error", **options).broken
+    assert max(calls) > 1
+
+
 @pytest.mark.long
 def test_data_sets_on_which_a_mechanism_fails_are_left_out_of_the_search() -> None:
     """It refuses data without rows, and ages above 600; each of its outputs is as wide as ages."""

@@ -490,7 +490,7 @@ def test_numbers_of_persons_with_many_rows_add_up() -> None:
     table = publish(frame, request)
     assert check_adding_up(values_of(table.rows(), CHAIN), CHAIN) > 5
     assert table.published[0].release.value <= 40 * 4 * 2
-    assert "rows left out by max_groups and max_rows" in table.rows()[0]["note"]
+    assert "rows of a person beyond those that count" in table.rows()[0]["note"]
     assert table.rows()[0]["note"].startswith("adjusted to add up; ")
 
 

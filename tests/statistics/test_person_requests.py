@@ -452,7 +452,7 @@ def test_bounds_are_said_in_words() -> None:
     request = person_request(max_total_rows=4)
     unit = "one person (who), at most "
     assert request.privacy_unit == unit + "2 groups, 3 rows in each and 4 rows in all groups"
-    assert "by max_groups, max_rows and max_total_rows" in request.uncounted
+    assert "rows of a person beyond those that count" in request.uncounted
     total = replace(request, max_groups=None, max_rows=None)
     assert total.privacy_unit == unit + "4 rows in all groups"
     assert replace(request, max_groups=None).privacy_unit == (
@@ -471,7 +471,7 @@ def test_bounds_are_said_in_words() -> None:
         only.privacy_unit
         == "one person (who); count of rows, by city, of each person at most 5 rows in all groups"
     )
-    assert only.uncounted == "clamping and rows left out by max_total_rows"
+    assert only.uncounted == "clamping and rows of a person beyond those that count"
 
 
 # Discovered groups --------------------------------------------------------------------------------
@@ -754,7 +754,7 @@ def test_every_output_says_that_rows_without_a_value_are_left_out() -> None:
     persons = replace(values, statistics=("mean", "persons"))
     options: dict[str, Any] = {"groups": {}, "max_groups": None, "missing": "drop"}
     request = person_request(values, **options)
-    words = f"clamping, {rule} and rows left out by max_rows"
+    words = f"clamping, {rule} and rows of a person beyond those that count"
     assert request.uncounted == words
     table = rehearsal(request)
     assert f"not counting {words}." in str(table)
@@ -774,7 +774,7 @@ def test_persons_counts_people_without_a_value() -> None:
 
 def test_every_output_says_that_margins_do_not_count_rows_that_are_left_out() -> None:
     request = person_request(max_groups=2, max_rows=3)
-    words = "clamping and rows left out by max_groups and max_rows"
+    words = "clamping and rows of a person beyond those that count"
     assert request.uncounted == words
     table = rehearsal(request)
     assert table.record()["margins"] == f"do not count {words}"

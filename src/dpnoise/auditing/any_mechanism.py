@@ -19,7 +19,7 @@ from dpnoise.auditing.event_choice import ChosenEvents, Stopwatch, choose_events
 from dpnoise.auditing.exported_data import describe_change
 from dpnoise.auditing.final_count import count_final_events, final_trials
 from dpnoise.auditing.learned.events import has_many_duplicates
-from dpnoise.auditing.neighbours import MOST_PAIRS_LIKE, neighbours_of
+from dpnoise.auditing.neighbours import MOST_PAIRS_LIKE, describe_relation, neighbours_of
 from dpnoise.auditing.options import AuditOptions, Progress, Watch
 from dpnoise.auditing.outputs import OutputSource
 from dpnoise.auditing.report import Report
@@ -37,8 +37,8 @@ _SCREENED: Final = (
 _METHOD: Final = (
     "Events were learned for {chosen.pairs} of {pairs} pairs of data sets, on {sizes.learning:,} "
     "releases of each. Thresholds of {chosen.scores} scores were chosen on {sizes.tuning:,} "
-    "releases{compared}. Events that were counted at the end, in {final:,} fresh releases of each "
-    "data set{coin}: {counted}. That number was set before drawing them. "
+    "releases{compared}. Events counted at the end: {counted}, in {final:,} fresh releases of each "
+    "data set{coin}. The number of releases was set before drawing them. "
     "{limits} The audit's failure probability is split over the points of the trade-off curve, the "
     "counted events and the limits of each. Releases were tested for independence, with a false "
     f"alarm probability of {FALSE_ALARM_RATE:g} for each test. Then calls were assumed independent."
@@ -173,7 +173,7 @@ def _audit(target: object, options: AuditOptions) -> Report:
     method = text.format(
         sizes=sizes, chosen=chosen, compared=compared, coin=coin, limits=limits, **numbers
     )
-    method += _describe_calls(source, options)
+    method += _describe_calls(source, options, len(pairs), chosen.tried)
     results |= {"method": method, "releases": source.drawn, "pairs": shown}
     if options.time is not None:
         options.progress(0.9, "timing calls")
@@ -182,9 +182,16 @@ def _audit(target: object, options: AuditOptions) -> Report:
     return options.report(target, source.name, package, started, findings=findings, **results)
 
 
-def _describe_calls(source: OutputSource, options: AuditOptions) -> str:
-    """Return sentences on rows that nobody gave, exceptions, and data that was not copied."""
+def _describe_calls(source: OutputSource, options: AuditOptions, given: int, tried: int) -> str:
+    """Return sentences on the pairs of data sets, exceptions, and data that was not copied."""
     words = ""
+    if options.by_rows:
+        words = (
+            f" Neighbours differ by {describe_relation(str(options.neighbours))}: {given:,} pairs"
+        )
+        words += (
+            f" are listed, {tried - given:,} more were found by a search." if tried > given else "."
+        )
     if options.by_rows and options.data is None:
         words += " The rows were zeros and ones, because no data was given."
     if source.raised:

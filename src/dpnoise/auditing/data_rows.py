@@ -53,6 +53,10 @@ class DataRows:
         """Return the cells of a row."""
         return {key: column[i] for key, column in self.columns.items()}
 
+    def every_row(self) -> list[Cells]:
+        """Return the cells of all rows."""
+        return [self.row(i) for i in range(len(self))]
+
     @property
     def take(self) -> Callable[[Sequence[int]], Data]:
         """A function that selects rows by their indices, in a container of the same kind."""

@@ -83,8 +83,10 @@ def count_final_events(
 def _describe_change(candidate: Candidate, given: Data) -> str:
     """Describe the row by which the data sets of an event differ; `given` is the caller's data."""
     change = describe_change(*candidate.data)
-    is_invented = given is not None and all(data is not given for data in candidate.data)
-    return change + ("; the other rows are not those given" if change and is_invented else "")
+    is_given = given is None or any(data is given for data in candidate.data)
+    if not change or is_given or max(map(len, candidate.data)) == 1:
+        return change
+    return f"{change}; the other rows are not those given"
 
 
 class _Scores:

@@ -140,6 +140,12 @@ def vector_pairs(size: int, sensitivity: float = 1.0) -> list[tuple[Floats, Floa
     return [pair for (bytes0, bytes1), pair in by_bytes.items() if bytes0 != bytes1]
 
 
+def describe_relation(relation: str) -> str:
+    """Describe a relation of rows: how two neighbours differ."""
+    words = {ADDED: "added or removed", REPLACED: "replaced", ROWS: "added, removed or replaced"}
+    return f"one row {words[relation]}"
+
+
 def row_pairs(data: Data = None, relation: str = ROWS) -> list[Pair]:
     """Return data sets that differ in one row: removed, added, replaced, or one of these.
 

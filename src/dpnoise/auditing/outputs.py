@@ -113,12 +113,16 @@ class OutputSource:
         shown = f"{_FIRST_OUTPUTS} outputs of {self.name}"
         self.encoder = call_in_time(lambda: Encoder(self.name, first), shown, self._pace.seconds)
 
+    def may_take(self, error: TargetError) -> bool:
+        """Return whether exceptions can be outputs, because the mechanism raised this error."""
+        return self._exceptions is None and _cause_of(error) is not None
+
     def take_exceptions(self, error: TargetError) -> bool:
         """Make exceptions outputs from now on, if the mechanism raised one and the caller agrees.
 
         Return whether they are: then call `prepare` again.
         """
-        if self._exceptions is not None or _cause_of(error) is None:
+        if not self.may_take(error):
             return False
         self._exceptions, self._one_by_one, self._first_failure = _OUTPUT, True, error
         self._pace, self.drawn = Pace(self._pace.seconds), 0

@@ -9,6 +9,7 @@ import numpy as np
 
 from dpnoise.auditing import counting
 from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
+from dpnoise.auditing.data_rows import DataRows
 from dpnoise.auditing.learned import expected_bounds
 from dpnoise.auditing.learned.events import (
     deduplicate_rows,
@@ -77,20 +78,35 @@ def search_data_sets(
 ) -> tuple[list[Pair], int]:
     """Return the best of these pairs and of those like one of them, and the number of the latter.
 
-    Pairs on which the mechanism fails are left out.
+    Pairs on which the mechanism fails are left out. But a failure at one of two data sets shows
+    which one it was: it is raised if exceptions can be outputs, and no row of them was invented by
+    this search.
     """
 
     def are_accepted(pair: Pair) -> bool:
-        try:
-            return all(len(source.rows(data, n)) == n for data in pair for n in (1, 2))
-        except TargetError:
-            return False
+        failures: list[TargetError] = []
+        for data in pair:
+            try:
+                for n in (1, 2):
+                    source.rows(data, n)
+            except TargetError as error:
+                failures.append(error)
+        is_telling = len(failures) == 1 and source.may_take(failures[0])
+        if is_telling and any(_are_rows_of(pair, known) for known in best_pairs):
+            raise failures[0]
+        return not failures
 
     # A row that is added shows more than one that is replaced.
     ordered = sorted(best_pairs, key=lambda pair: len(pair[0]) == len(pair[1]))
     found = next(filter(None, map(pairs_like, ordered)), [])
     like = list(filter(are_accepted, found))
     return screen_pairs(source, [*best_pairs, *like], sizes, estimator, progress), len(like)
+
+
+def _are_rows_of(pair: Pair, known: Pair) -> bool:
+    """Return whether all rows of two data sets are rows of two others."""
+    texts = [{repr(row) for x in two for row in DataRows(x).every_row()} for two in (pair, known)]
+    return texts[0] <= texts[1]
 
 
 def tally_events(source: OutputSource, proposed: Sequence[tuple[Proposal, Pair]], n: int) -> Floats:

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import chain, product
 from math import prod
 from os import PathLike
-from typing import Any
+from typing import Any, Final
 
 from dpnoise.core.errors import reject
 from dpnoise.core.strict_json import Data
@@ -28,6 +28,7 @@ from dpnoise.statistics.questions import GROUPS, PERSON_LIMITS, PERSONS, Questio
 # The keys of each column, or the word "discover". After the discovery also the groups of columns
 # that are discovered together, by a tuple of their names.
 Groups = Mapping[Any, Sequence[Any]]
+_BEYOND_BOUNDS: Final = "rows of a person beyond those that count"
 
 
 @dataclass(frozen=True)
@@ -271,19 +272,17 @@ class RequestFields:
         """What the margins do not count, in words."""
         of_rows = (each for each in self.publish if PERSONS not in each.statistic_names)
         limited = {"max_rows": (self, *of_rows)}  # More rows do not change the number of persons.
-        bounds = [
-            name
+        is_bounded = any(
+            getattr(each, name) is not None
             for name in PERSON_LIMITS
-            if any(
-                getattr(each, name) is not None for each in limited.get(name, (self, *self.publish))
-            )
-        ]
+            for each in limited.get(name, (self, *self.publish))
+        )
         parts = ["clamping"]
         if self.missing == "drop" and any(each.column is not None for each in self.publish):
             also = any(PERSONS in each.statistic_names for each in self.publish)
             parts.append("rows without a value" + " (persons counts them too)" * also)
-        if bounds:
-            parts.append(f"rows left out by {_join_words(bounds)}")
+        if is_bounded:
+            parts.append(_BEYOND_BOUNDS)
         return _join_words(parts)
 
     def uncounted_rows(self, question: Question, statistic: str) -> str:
@@ -296,9 +295,8 @@ class RequestFields:
         elif statistic == PERSONS:
             unlimited.add("max_rows")
         limits = zip(PERSON_LIMITS, self.limits_of(question), strict=True)
-        bounds = [name for name, limit in limits if limit is not None and name not in unlimited]
-        if bounds:
-            parts.append(f"rows left out by {_join_words(bounds)}")
+        if any(limit is not None and name not in unlimited for name, limit in limits):
+            parts.append(_BEYOND_BOUNDS)
         return _join_words(parts) if parts else ""
 
     @property
