@@ -315,7 +315,9 @@ RELEASE = ["release", "t.csv", "--column", "x", "--epsilon", "0.75", "--ledger",
 def test_release_pays_and_says_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = run(capsys, *RELEASE, "--check")
     assert (status, err) == (0, "")
-    assert out.endswith("budget.json would have epsilon 0.25 and delta 1e-6 left.\n")
+    assert out.endswith(
+        "budget.json can pay for it, and would have epsilon 0.25 and delta 1e-6 left.\n"
+    )
     assert open_ledger("budget.json").entries == ()
     status, out, err = run(capsys, *RELEASE, "--record", "r.json", "--html", "r.html")
     assert (status, err) == (0, "")

@@ -426,6 +426,16 @@ def test_labels_notes_and_the_publisher_are_on_the_page_and_in_the_record() -> N
     assert loaded["notes"] == ["Without <day> cases."]
 
 
+def test_only_histograms_say_to_which_cell_an_edge_belongs() -> None:
+    rows = Question(["histogram"], "age", edges=[0, 50, 100])
+    counts = Question(["count"])
+    pages = [
+        report.render_record(rehearsal(Request(1.0, [question])).record())
+        for question in (rows, counts)
+    ]
+    assert ["includes its lower edge" in page for page in pages] == [True, False]
+
+
 def test_a_label_names_a_filter() -> None:
     where = "age < 18 and name != '<b>'"
     children = Question(["count"], by=["hospital"], where=where)

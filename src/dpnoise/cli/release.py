@@ -87,7 +87,7 @@ def _answer(arguments: argparse.Namespace) -> None:
         request = explain(request, arguments.rows, arguments.within)
         if arguments.ledger is not None:
             left = LedgerCharge(arguments.ledger, request).left_after
-            print(f"{escape_text(arguments.ledger)} would have {left} left.")  # noqa: T201 - a command
+            print(f"{escape_text(arguments.ledger)} can pay for it, and would have {left} left.")  # noqa: T201 - a command
         return
     paths = [] if source is None else check_there(source)
     # Check first everything that could fail after the noise is drawn: epsilon is spent only once.

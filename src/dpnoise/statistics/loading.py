@@ -29,6 +29,7 @@ def _names_of(kind: Any) -> list[str]:
 
 _SOURCE_NAMES: Final = ("path", *_names_of(Files))
 # A delimiter is a setting of the data. In Python it is one of the request too.
+_QUESTION_NAMES: Final = _names_of(Question)
 _REQUEST_NAMES: Final = [name for name in _names_of(Request) if name != "delimiter"]
 
 
@@ -142,6 +143,8 @@ def _check_names(table: dict[str, Any], names: Collection[str], heading: str) ->
     for name in table:
         if name not in names and name in _SOURCE_NAMES:
             raise ArgumentError(f"{name} belongs in [source], as the other settings of the data.")
+        if name not in names and name in _QUESTION_NAMES:
+            raise ArgumentError(f"{name} belongs in each [[publish]] that it is for.")
         if name not in names:
             raise unknown_name_error("setting", name, names)
 

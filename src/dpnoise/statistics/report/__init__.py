@@ -37,6 +37,7 @@ _USUAL_DELTA: Final = 1e-6  # The delta at which a loss in rho is converted to e
 _ROWS: Final = 3  # The rows of one person in an example.
 _EXACT: Final = Context(prec=60)
 _LARGEST: Final = Decimal(1000)  # A larger epsilon is shown like this one; exp would overflow.
+_EDGES: Final = "A cell includes its lower edge, the last cell both."
 _CERTAIN: Final = Decimal("99.9")  # A larger percentage would be rounded to 100.
 _PLAIN_POWER: Final = 5  # A factor up to this power of ten is written without an exponent.
 
@@ -225,7 +226,8 @@ class Statistic:
         title = f"{self.name[:1].upper()}{self.name[1:]} of {self.subject}"
         is_number = self.release.query != "groups"
         cost = self._cost() if is_number else None  # The discovery has the cost of groups.
-        view = {"title": title, "cost": cost, "noise": self._noise()}
+        note = _EDGES if self.release.query == "histogram" else ""
+        view = {"title": title, "cost": cost, "noise": self._noise(), "note": note}
         if len(self.numbers) == 1:
             (number,) = self.numbers
             return {**view, "path": number.path, "shown": number.format(mark=MARK)}
