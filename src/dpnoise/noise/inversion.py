@@ -83,7 +83,7 @@ class InversionCost:
         excluded = (
             "a wrong candidate can be excluded"
             if self.preimages < 0
-            else "no candidate is ever excluded, at any cost"
+            else "excludes no candidate, at any cost"
         )
         halves = f"{_power(self.meet_in_the_middle)} steps and {_power(self.memory)} entries"
         return "\n".join(
@@ -160,7 +160,7 @@ def inversion_cost(  # Most of its lines are documentation.
       the paper's figure               2^168 checks
       excluding a candidate            2^167 checks, one by one
                                        2^96 steps and 2^96 entries, meeting in the middle
-      preimages of a typical output    2^166: no candidate is ever excluded, at any cost
+      preimages of a typical output    2^166: excludes no candidate, at any cost
       finding one preimage             4 checks
     These count the work of inverting the sampler. They do not measure what a sum of
     secret and noise reveals: see docs/limitations.md.
