@@ -26,7 +26,7 @@ def export_pair(pair: tuple[Data, Data]) -> list[Any] | None:
     """
     try:
         exported = [_export(data) for data in pair]
-        return exported if len(json.dumps(exported)) <= _LONGEST_JSON else None
+        return exported if len(json.dumps(exported, allow_nan=False)) <= _LONGEST_JSON else None
     except (TypeError, ValueError):
         return None
 
