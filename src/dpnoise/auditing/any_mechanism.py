@@ -31,6 +31,7 @@ from dpnoise.auditing.tuning import TUNING, Sizes
 from dpnoise.auditing.wording import describe_pair
 
 _COIN: Final = " on average: a fair coin chose the data set of each release"
+_MOST_ROWS_COMPARED: Final = 1_000  # Comparing longer pairs row by row would take seconds.
 _SCREENED: Final = (
     "{pairs} pairs of data sets were compared on {sizes.screening:,} releases of each data set. "
 )
@@ -204,7 +205,8 @@ def _describe_calls(source: OutputSource, options: AuditOptions, given: int, tri
 def _describe_neighbours(pair: Pair) -> tuple[str, str]:
     """Return short descriptions of two data sets: of the second, the row that differs."""
     first, second = describe_pair(pair)
-    return first, (first.endswith(" rows") and describe_change(*pair)) or second
+    is_short = first.endswith(" rows") and len(pair[0]) <= _MOST_ROWS_COMPARED
+    return first, (is_short and describe_change(*pair)) or second
 
 
 def _search(
