@@ -101,15 +101,6 @@ def on_grid(noise: float) -> float:
     return float(np.rint(noise * _GRID)) / _GRID
 
 
-@compile_inline
-def laplace(rng: Generator, scale: float, remaining: int) -> tuple[float, int]:
-    """Return Laplace noise on the grid, and how many numbers remain in the buffer."""
-    if remaining == 0:
-        refill(*rng)
-        remaining = _BUFFER
-    return on_grid(scale * rng[1][remaining - 1]), remaining - 1
-
-
 # One number, and histograms ----------------------------------------------------------------------
 
 
@@ -193,88 +184,97 @@ def noisy_max(answers: Floats, n: int, *, two_sided: bool, value: bool) -> NDArr
 
 
 @compile_kernel
-def _fill_sparse(  # noqa: PLR0913 - the parameters of the published algorithm
+def _fill_sparse(  # noqa: PLR0913 - the parameters of the published algorithms
     rng: Generator,
     out: NDArray[Any],
     answers: Floats,
     threshold: float,
-    threshold_scale: float,
-    query_scale: float,
+    scales: tuple[float, float, float],
     cutoff: int,
     redraw: bool,  # noqa: FBT001 - a kernel
     numbers: bool,  # noqa: FBT001
+    below: float,
 ) -> None:
-    remaining = 0
-    out[:] = np.nan if numbers else UNANSWERED
-    for i in range(out.shape[1]):
-        noise, remaining = laplace(rng, threshold_scale, remaining)
-        limit = threshold + noise
-        above_count = 0
+    """Fill blocks of rows query by query, with lists of the rows that need noise.
+
+    So no branch depends on the noise: a processor would mispredict it often.
+    """
+    (seed, noise), (threshold_scale, query_scale, answer_scale) = rng, scales
+    limits, counts = np.empty(_BUFFER), np.empty(_BUFFER, np.int64)
+    going, hits = np.empty(_BUFFER, np.int64), np.empty(_BUFFER, np.int64)
+    for start in range(0, out.shape[1], _BUFFER):
+        block = out[:, start : start + _BUFFER]
+        block[:] = np.nan if numbers else UNANSWERED
+        active = block.shape[1]
+        refill(seed, noise[:active])
+        for i in range(active):
+            limits[i] = threshold + on_grid(threshold_scale * noise[i])
+            counts[i], going[i] = 0, i
         for j in range(answers.size):
-            noise, remaining = laplace(rng, query_scale, remaining)
-            answer = answers[j] + noise
-            above = answer >= limit
-            if numbers:
-                out[j, i] = answer if above else BELOW
-            else:
-                out[j, i] = above
-            above_count += above  # Without a branch, which a processor would often mispredict.
-            if above_count == cutoff:
-                break
-            if redraw and above:
-                noise, remaining = laplace(rng, threshold_scale, remaining)
-                limit = threshold + noise
+            refill(seed, noise[:active])
+            kept, above = 0, 0
+            for k in range(active):
+                i = going[k]
+                answer = answers[j] + on_grid(query_scale * noise[k])
+                is_above = answer >= limits[i]
+                if numbers:
+                    block[j, i] = answer if is_above else below
+                else:
+                    block[j, i] = is_above
+                counts[i] += is_above
+                # The next row takes the same place in a list if this one does not belong there.
+                hits[above], going[kept] = i, i
+                above += is_above
+                kept += counts[i] < cutoff
+            active = kept
+            if redraw:
+                refill(seed, noise[:above])
+                for k in range(above):
+                    limits[hits[k]] = threshold + on_grid(threshold_scale * noise[k])
+            if answer_scale:
+                refill(seed, noise[:above])
+                for k in range(above):
+                    block[j, hits[k]] = answers[j] + on_grid(answer_scale * noise[k])
 
 
-def sparse_vector(
+def sparse_vector(  # noqa: PLR0913 - the parameters of the published algorithms
     answers: Floats,
     n: int,
     *,
     threshold_scale: float,
     query_scale: float,
+    answer_scale: float = 0.0,
     threshold: float = 1.0,
     cutoff: int | None = 1,
     redraw: bool = False,
     numbers: bool = False,
+    below: float = BELOW,
 ) -> NDArray[Any]:
     """Report for each answer whether it is above a noisy threshold, until `cutoff` of them are.
 
     `redraw` draws the noise of the threshold again after each answer above it. `numbers` releases
-    the noisy answers themselves.
+    the noisy answers themselves, and `below` in place of those below the threshold. They get new
+    noise if it has an `answer_scale`.
     """
     exact, limit = _as_floats(answers), len(answers) + 1 if cutoff is None else cutoff
-    scales = threshold, threshold_scale, query_scale
-    dtype = np.float64 if numbers else np.int8
-    return draw_rows(_fill_sparse, n, len(exact), dtype, exact, *scales, limit, redraw, numbers)
+    scales, dtype = (threshold_scale, query_scale, answer_scale), np.float64 if numbers else np.int8
+    kinds = limit, redraw, numbers, below
+    return draw_rows(_fill_sparse, n, len(exact), dtype, exact, threshold, scales, *kinds)
 
 
-@compile_kernel
-def _fill_numerical(
-    rng: Generator, out: Floats, answers: Floats, threshold: float, scale: float, cutoff: int
-) -> None:
-    remaining = 0
-    out[:] = np.nan
-    for i in range(out.shape[1]):
-        noise, remaining = laplace(rng, scale, remaining)
-        limit = threshold + noise
-        above_count = 0
-        for j in range(answers.size):
-            if above_count == cutoff:
-                break
-            noise, remaining = laplace(rng, 2 * cutoff * scale, remaining)
-            out[j, i] = 0.0
-            if answers[j] + noise >= limit:
-                above_count += 1
-                noise, remaining = laplace(rng, cutoff * scale, remaining)
-                out[j, i] = answers[j] + noise
-
-
-def numerical_sparse_vector(
-    answers: Floats, n: int, cutoff: int = 2, threshold: float = 1.0
-) -> Floats:
+def numerical_sparse_vector(answers: Floats, n: int, cutoff: int = 2) -> NDArray[Any]:
     """Answer the first queries above a noisy threshold with new noise."""
-    exact, scale = _as_floats(answers), 3 / EPSILON
-    return draw_rows(_fill_numerical, n, len(exact), np.float64, exact, threshold, scale, cutoff)
+    unit = 3 / EPSILON
+    return sparse_vector(
+        answers,
+        n,
+        threshold_scale=unit,
+        query_scale=2 * cutoff * unit,
+        answer_scale=cutoff * unit,
+        cutoff=cutoff,
+        numbers=True,
+        below=0.0,
+    )
 
 
 def both_sparse_vectors(answers: Floats, n: int) -> NDArray[Any]:

@@ -4,20 +4,31 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import cycle
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 from support.alarms import FALSE_ALARM, LONG, check_probability, check_rate
 from support.choices import sample_cases, sample_parameters
 
 import dpnoise
 from benchmarks import audit_bench, false_alarms
 from benchmarks.audit_bugs import BUGS, Bug, audit_bug, geometric
-from benchmarks.audit_mechanisms import _GAMMA, ROWS, Row, add_laplace, murmur3, rappor, word_of
+from benchmarks.audit_mechanisms import (
+    _GAMMA,
+    BELOW,
+    ROWS,
+    UNANSWERED,
+    Row,
+    add_laplace,
+    murmur3,
+    rappor,
+    sparse_vector,
+    word_of,
+)
 from dpnoise.auditing import BrokenError
 from dpnoise.auditing.targets import TargetError
 from dpnoise.core.errors import ArgumentError
@@ -167,6 +178,55 @@ def test_bits_are_reported_as_often_as_they_should_be() -> None:
     for column, bit in zip(reports.T, bits, strict=True):
         likely = 0.525 if bit else 0.475
         check_probability(float(stats.binomtest(int(column.sum()), len(column), likely).pvalue))
+
+
+ANSWERS = np.array([0.0, 1.5, 0.5, 2.0])
+LIMITS = np.linspace(-59, 61, 12_001)  # The corners of the densities are among them.
+SCALES: dict[str, Any] = {"threshold_scale": 1.0, "query_scale": 2.0}
+
+
+def probability_of(pattern: tuple[int, ...], *, redraw: bool) -> float:
+    """Return the probability of bits above a noisy threshold of 1, which a 1 may draw again."""
+    ends = [i + 1 for i, bit in enumerate(pattern) if bit] if redraw else []
+    probability = 1.0
+    for start, stop in pairwise([0, *ends, len(pattern)]):
+        density = stats.laplace.pdf(LIMITS, 1.0)
+        for i in range(start, stop):
+            below = stats.laplace.cdf(LIMITS, ANSWERS[i], 2.0)
+            density *= 1 - below if pattern[i] else below
+        probability *= float(integrate.simpson(density, LIMITS))
+    return probability
+
+
+@pytest.mark.parametrize("redraw", [False, True])
+@pytest.mark.parametrize("cutoff", [1, 2, None])
+def test_sparse_vectors_have_the_probabilities_of_their_papers(
+    cutoff: int | None, *, redraw: bool
+) -> None:
+    n, options = 200_000, SCALES | {"redraw": redraw, "cutoff": cutoff}
+    outputs = [sparse_vector(ANSWERS, n, **options)]
+    numbers = sparse_vector(ANSWERS, n, **options, numbers=True)
+    outputs.append(np.where(np.isnan(numbers), UNANSWERED, numbers != BELOW).astype(np.int8))
+    for rows in outputs:
+        patterns, counts = np.unique(rows, axis=0, return_counts=True)
+        total = 0.0
+        for pattern, count in zip(patterns.tolist(), counts.tolist(), strict=True):
+            answered = tuple(bit for bit in pattern if bit != UNANSWERED)
+            assert pattern == [*answered, *[UNANSWERED] * (len(ANSWERS) - len(answered))]
+            assert len(answered) == len(ANSWERS) or (sum(answered), answered[-1]) == (cutoff, 1)
+            probability = probability_of(answered, redraw=redraw)
+            check_probability(float(stats.binomtest(count, n, probability).pvalue))
+            total += probability
+        assert total == pytest.approx(1.0)  # No pattern is missing.
+
+
+def test_a_numerical_sparse_vector_answers_with_new_noise() -> None:
+    """The noise of the comparison is more often above 0: the answer was above the threshold."""
+    options = SCALES | {"numbers": True, "below": 0.0, "answer_scale": 3.0}
+    numbers = sparse_vector(ANSWERS, 200_000, **options)
+    for column, answer in zip(numbers.T, ANSWERS, strict=True):
+        given = np.sort(column[(column != 0) & ~np.isnan(column)])
+        check_probability(float(stats.kstest(given, stats.laplace(answer, 3.0).cdf).pvalue))
 
 
 def test_splitmix64_gives_its_published_values() -> None:
