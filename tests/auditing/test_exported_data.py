@@ -11,6 +11,7 @@ import pytest
 import dpnoise
 from dpnoise.auditing.exported_data import describe_change, export_pair, import_data
 from dpnoise.auditing.report import Report
+from dpnoise.core.errors import ArgumentError
 
 rng = np.random.default_rng()
 
@@ -36,6 +37,28 @@ def test_data_sets_are_the_same_after_their_export(data: Any) -> None:
     again = import_data(exported[0])
     assert repr(again) == repr(data)
     assert math.isnan(import_data(exported[1])[0])
+
+
+@pytest.mark.parametrize(
+    "exported",
+    [
+        {"$type": "made up", "items": []},
+        {"$type": ["tuple"], "items": []},
+        {"$type": "tuple"},
+        {"$type": "float", "items": "many"},
+        {"$type": "array", "items": [1, 2], "dtype": "f8", "shape": [3]},
+        {"$type": "array", "items": [1, 2], "dtype": "unknown", "shape": [2]},
+        {"$type": "pandas", "columns": [["a", [1]], ["b", [1, 2]]], "dtypes": []},
+        {"$type": "polars", "columns": [["a", [1]], ["b", [1, 2]]]},
+        {"$type": "pyarrow", "columns": 5},
+    ],
+    ids=str,
+)
+def test_damaged_data_sets_of_a_report_are_refused(exported: Any) -> None:
+    if "columns" in exported:
+        pytest.importorskip(exported["$type"])
+    with pytest.raises(ArgumentError, match=r"damaged, or another version .* Audit again"):
+        import_data([exported])
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])

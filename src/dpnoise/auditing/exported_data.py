@@ -9,7 +9,7 @@ import numpy as np
 
 from dpnoise.auditing.data_rows import DataRows
 from dpnoise.auditing.targets.mechanisms import Data
-from dpnoise.core.errors import ArgumentTypeError
+from dpnoise.core.errors import ArgumentError, ArgumentTypeError
 from dpnoise.core.safe_text import shorten
 
 _TYPE: Final = "$type"  # The key that names the type of what JSON does not have.
@@ -37,18 +37,30 @@ def import_data(exported: Any) -> Data:
     >>> import_data([{"$type": "tuple", "items": [1, 2.5]}])
     [(1, 2.5)]
     """
+    try:
+        return _import(exported)
+    except ImportError:
+        raise
+    except Exception as error:  # The libraries of frames have exceptions of their own.
+        raise ArgumentError(
+            "The report's data sets are damaged, or another version of dpnoise wrote them. Audit "
+            "again, as the report's command says."
+        ) from error
+
+
+def _import(exported: Any) -> Data:
     if isinstance(exported, list):
-        return [import_data(part) for part in exported]
+        return [_import(part) for part in exported]
     if not isinstance(exported, dict):
         return exported
     kind = exported.get(_TYPE)
     if kind is None:
-        return {key: import_data(part) for key, part in exported.items()}
+        return {key: _import(part) for key, part in exported.items()}
     if kind in _FRAMES:
-        columns = {name: import_data(column) for name, column in exported["columns"]}
+        columns = {name: _import(column) for name, column in exported["columns"]}
         frame = getattr(import_module(kind), _FRAMES[kind])(columns)
         return frame.astype(dict(exported["dtypes"])) if kind == "pandas" else frame
-    items = import_data(exported["items"])
+    items = _import(exported["items"])
     if kind == "array":
         return np.array(items, dtype=exported["dtype"]).reshape(exported["shape"])
     types: dict[str, Any] = {"tuple": tuple, "dict": dict, "float": float}
