@@ -108,8 +108,8 @@ def test_the_printed_form_never_says_secure() -> None:
         text = str(cost)
         assert "the paper's figure" in text
         assert "secur" not in text
-    assert "excludes no candidate, at any cost" in str(inversion_cost(53, 4))
-    assert "a wrong candidate can be excluded" in str(inversion_cost(8, 4, dtype="float64"))
+    assert "no search excludes a wrong value" in str(inversion_cost(53, 4))
+    assert "a search can exclude a wrong value" in str(inversion_cost(8, 4, dtype="float64"))
 
 
 def test_bad_arguments_are_named() -> None:

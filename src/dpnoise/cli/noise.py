@@ -17,8 +17,10 @@ from dpnoise.cli.terminal import Command, Option, progress_bar
 from dpnoise.core import strict_json
 from dpnoise.core.errors import ArgumentError, check_integer, check_positive, import_extra
 from dpnoise.core.safe_text import escape_text
+from dpnoise.noise.inversion import PRECISIONS
 
 _MOST: Final = 2**40  # The most numbers in a file; more than fit into any memory.
+_FORMATS: Final = {"choices": list(PRECISIONS)}
 
 
 def _sample(arguments: argparse.Namespace) -> None:
@@ -53,7 +55,10 @@ def _write_parquet(target: Path, noise: np.ndarray) -> None:
 
 
 def _cost(arguments: argparse.Namespace) -> None:
-    print(dpnoise.inversion_cost(arguments.precision, arguments.variates, arguments.form))  # noqa: T201
+    cost = dpnoise.inversion_cost(
+        arguments.precision, arguments.variates, arguments.form, dtype=arguments.dtype
+    )
+    print(cost)  # noqa: T201 - this is the command line
 
 
 def _leakage(arguments: argparse.Namespace) -> None:
@@ -86,7 +91,7 @@ SAMPLE: Final = Command(
         Option("distribution", ("laplace", "normal", "exponential", "gumbel", "cauchy")),
         Option("--scale", 1.0, "the scale of the noise (1)"),
         Option("--size", 10, "the number of values (10)"),
-        Option("--dtype", {"choices": ["float64", "float32", "float16"], "default": "float64"}),
+        Option("--dtype", _FORMATS | {"default": "float64"}),
         Option("--variates", int, "uniforms for each variate"),
         Option("--form", None, "the formula: see docs/samplers.md"),
         Option("--output", file_name, ".npy, .parquet or .csv; else it is printed"),
@@ -100,6 +105,7 @@ COST: Final = Command(
         Option("--precision", 53, "bits of each uniform (53)"),
         Option("--variates", 4, "uniforms for each variate (4)"),
         Option("--form", None, "the formula: see docs/samplers.md"),
+        Option("--dtype", _FORMATS, "the format of the variate (the smallest that fits)"),
     ),
 )
 LEAKAGE: Final = Command(

@@ -81,23 +81,24 @@ class InversionCost:
             f"from {self.variates} uniforms of {self.precision} bits, in {self.dtype}:"
         )
         excluded = (
-            "a wrong candidate can be excluded"
+            "a search can exclude a wrong value"
             if self.preimages < 0
-            else "excludes no candidate, at any cost"
+            else "no search excludes a wrong value"
         )
         halves = f"{_power(self.meet_in_the_middle)} steps and {_power(self.memory)} entries"
-        return "\n".join(
-            [
-                title,
-                f"  the paper's figure               {_power(self.paper)} checks",
-                f"  excluding a candidate            {_power(self.exhaustive)} checks, one by one",
-                f"                                   {halves}, meeting in the middle",
-                f"  preimages of a typical output    {_power(self.preimages)}: {excluded}",
-                f"  finding one preimage             {_power(self.find_one)} checks",
-                "These count the work of inverting the sampler. They do not measure what a sum of",
-                "secret and noise reveals: see docs/limitations.md.",
-            ]
-        )
+        lines = [
+            title,
+            f"  the paper's figure               {_power(self.paper)} checks",
+            f"  searching all uniforms           {_power(self.exhaustive)} checks, one by one",
+            f"                                   {halves}, meeting in the middle",
+            f"  preimages of a typical output    {_power(self.preimages)}: {excluded}",
+            f"  finding one preimage             {_power(self.find_one)} checks",
+            "These count the work of inverting the sampler. They do not measure what a sum of",
+            "secret and noise reveals: see docs/limitations.md.",
+        ]
+        if self.memory == 0:  # Two halves would take as long.
+            del lines[3]
+        return "\n".join(lines)
 
 
 def _power(exponent: float) -> str:
@@ -158,9 +159,9 @@ def inversion_cost(  # Most of its lines are documentation.
     >>> print(inversion_cost(precision=24, variates=8))
     One Laplace variate, form 'products', from 8 uniforms of 24 bits, in float32:
       the paper's figure               2^168 checks
-      excluding a candidate            2^167 checks, one by one
+      searching all uniforms           2^167 checks, one by one
                                        2^96 steps and 2^96 entries, meeting in the middle
-      preimages of a typical output    2^166: excludes no candidate, at any cost
+      preimages of a typical output    2^166: no search excludes a wrong value
       finding one preimage             4 checks
     These count the work of inverting the sampler. They do not measure what a sum of
     secret and noise reveals: see docs/limitations.md.
