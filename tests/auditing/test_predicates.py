@@ -59,7 +59,7 @@ def hide_a_parity(bit: int, n: int) -> Any:
 
 def forget_noise(bit: int, n: int) -> Any:
     noisy = rng.laplace(size=(n, 3))
-    noisy[rng.random(n) < 0.01] = 0.0
+    noisy[rng.random(n) < 0.03] = 0.0
     return noisy + bit
 
 
