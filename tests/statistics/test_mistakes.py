@@ -137,11 +137,18 @@ COLUMNS: dict[str, Mistake] = {
         "For a file, use `publish`",
     ),
     "a number": (lambda: st.mean(SECRET, **BOUNDS), "a column of numbers, got int."),
+    "an iterator over numbers": (
+        lambda: st.mean((x for x in [SECRET]), **BOUNDS),
+        "Give a list of numbers; an iterator gives whole columns.",
+    ),
     "nothing": (lambda: st.mean(None, **BOUNDS), "a column of numbers, got NoneType."),
-    "text": (lambda: st.mean(FRAME["city"], **BOUNDS), "Convert text and dates to numbers"),
+    "text": (
+        lambda: st.mean(FRAME["city"], **BOUNDS),
+        "Convert text, dates and Decimals to numbers",
+    ),
     "dates": (
         lambda: st.mean(POLARS["day"], **BOUNDS),
-        "Convert text and dates to numbers",
+        "Convert text, dates and Decimals to numbers",
     ),
     "two dimensions": (
         lambda: st.mean(np.full((2, 2), SECRET), **BOUNDS),

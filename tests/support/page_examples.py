@@ -41,7 +41,9 @@ class NoisyChecker(doctest.OutputChecker):
         """Return whether an output is as the page shows it."""
         if optionflags & NOISY:
             want = want.replace(doctest.BLANKLINE_MARKER, "")
-            want, got = (re.sub(r"[ \n]+", " ", re.sub(r"\d[\d,.]*", "0", x)) for x in (want, got))
+            want, got = (
+                re.sub(r"[ \n]+", " ", re.sub(r"-?\d[\d,.]*", "0", x)) for x in (want, got)
+            )
         return super().check_output(want, got, optionflags)
 
 
@@ -73,7 +75,7 @@ def shell_examples(text: str) -> list[tuple[str, str]]:
 
 def masked_output(text: str) -> str:
     """Return an output without numbers, bars, marks, the width of columns and line ends."""
-    masked = re.sub(r"\d[\d,.]*(e[-+]?\d+)?", "0", re.sub(r"[█░]+|(?<=\d) \*", "", text))
+    masked = re.sub(r"-?\d[\d,.]*(e[-+]?\d+)?", "0", re.sub(r"[█░]+|(?<=\d) \*", "", text))
     return " ".join(masked.split())
 
 

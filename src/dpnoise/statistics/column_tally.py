@@ -96,11 +96,13 @@ def _not_a_column(values: object, array: Array | None = None) -> ArgumentTypeErr
     kind = type(values).__name__
     if array is not None and array.ndim:
         kind += f" of {array.dtype}" + (f" with {array.ndim} dimensions" if array.ndim > 1 else "")
-    advice = "Convert text and dates to numbers first; a missing value is NaN"
+    advice = "Convert text, dates and Decimals to numbers first; a missing value is NaN"
     if hasattr(type(values), "columns") or isinstance(values, Mapping):
         advice = 'Give one column, such as frame["age"], or give the whole frame to `publish`'
     elif isinstance(values, str | PathLike):
         advice = "For a file, use `publish`"
+    elif isinstance(values, int | float | np.number):
+        advice = "Give a list of numbers; an iterator gives whole columns"
     return ArgumentTypeError(f"The data must be a column of numbers, got {kind}. {advice}.")
 
 

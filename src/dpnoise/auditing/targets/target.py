@@ -93,8 +93,11 @@ def failure_of(call: str, error: BaseException) -> TargetError:
     except Exception:  # noqa: BLE001 - an exception of the target whose __str__ fails
         text = f"{call} raised {type(error).__name__}"
     if isinstance(error, TypeError | AttributeError):  # It was given something else than it takes.
-        called = "A target is called with a number and n; if neighbours are given, with a data set"
-        text = f"{text.rstrip('.')}. {called} and n."
+        text = (
+            f"{text.rstrip('.')}. A target is called with a number and n; if neighbours are given, "
+            "with a data set and n. If its second argument is something else, give "
+            "one_by_one=True and a lambda of the data alone."
+        )
     return TargetError(text)
 
 
