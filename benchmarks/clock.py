@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from marks import measured_with, write_between_marks
+from marks import measured_with, read_results, write_between_marks
 
 import dpnoise
 from benchmarks.timing_attack import certify, time_calls
@@ -250,8 +250,7 @@ def main() -> None:
         results_file = RESULTS / f"{platform.machine()}.json"
         results = {"machine": measured_with(), "rows": rows}
         results_file.write_text(json.dumps(results, indent=2) + "\n")
-        tables = (table(json.loads(path.read_text())) for path in sorted(RESULTS.glob("*.json")))
-        write_between_marks(PAGE, "clock", "\n\n".join(tables))
+        write_between_marks(PAGE, "clock", "\n\n".join(map(table, read_results(RESULTS))))
     sys.exit(any(row_cells[5] in {"A LEAK", "NOT FOUND"} for row_cells in rows))
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import duckdb
 import polars as pl
-from marks import measured_with, write_between_marks
+from marks import measured_with, read_results, write_between_marks
 
 from benchmarks.timing import Usage, best_rounds, measure_call
 from dpnoise.statistics.engines import Files, tally
@@ -192,8 +192,7 @@ def main() -> None:
         RESULTS.mkdir(exist_ok=True)
         results_file = RESULTS / f"{platform.machine()}.json"
         results_file.write_text(json.dumps(results, indent=2) + "\n")
-    stored_results = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
-    write_between_marks(PAGE, "engines", page_text(stored_results))
+    write_between_marks(PAGE, "engines", page_text(read_results(RESULTS)))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """Write the tables of the README and docs/performance.md from the stored results."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from marks import write_between_marks
+from marks import read_results, write_between_marks
 
 ROOT: Final = Path(__file__).parent.parent
 RESULTS: Final = ROOT / "benchmarks" / "results"  # One file for each architecture.
@@ -54,14 +53,9 @@ README_ROWS: Final = (
 )
 
 
-def read_results() -> list[Results]:
-    """Read the results of every architecture, in the order of their names."""
-    return [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
-
-
 def write() -> list[str]:
     """Write both pages, and return the architectures in them."""
-    results = read_results()
+    results = read_results(RESULTS)
     write_between_marks(ROOT / "README.md", "bench", readme_table(results))
     write_between_marks(ROOT / "docs/performance.md", "bench", full_tables(results))
     return [stored["architecture"] for stored in results]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import duckdb
-from marks import measured_with, write_between_marks
+from marks import measured_with, read_results, write_between_marks
 
 from benchmarks.timing import Usage, best_rounds, measure_call
 from dpnoise.statistics import Question, Request, publish
@@ -216,10 +216,8 @@ class Engine:
 
     def page_text(self) -> str:
         """Return the text for the docs: the SQL, and a table for each machine."""
-        stored_results = [
-            json.loads(path.read_text()) for path in sorted(self.results.glob("*.json"))
-        ]
-        return "\n\n".join([f"```sql{self.sql}```", *map(self.table, stored_results)])
+        tables = map(self.table, read_results(self.results))
+        return "\n\n".join([f"```sql{self.sql}```", *tables])
 
 
 COLUMNS: Final = (

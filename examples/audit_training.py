@@ -113,9 +113,12 @@ def main() -> None:
     for name, engine in ENGINES.items():
         for epsilon in CLAIMED:
             report, mu = audit_engine(engine, epsilon)
+            bounds = [
+                rounded_down(bound) for bound in (report.epsilon_lower or 0.0, report.certified)
+            ]
             print(
                 f"{name:16}  epsilon {epsilon:g}, mu {mu:.2f}: at least epsilon "
-                f"{rounded_down(report.epsilon_lower)}, mu {rounded_down(report.certified)}, "
+                f"{bounds[0]}, mu {bounds[1]}, "
                 f"{'broken' if report.broken else 'not broken'}"
             )
 

@@ -1,8 +1,11 @@
 """Write tables into a page, between two marks, and say what they were measured with."""
 
+import json
 import platform
+import re
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import dpnoise
 from dpnoise.core.machine import describe_machine
@@ -15,6 +18,21 @@ def measured_with(*packages: str) -> str:
     python = f"Python {platform.python_version()}, dpnoise {dpnoise.__version__}"
     machine = f"{describe_machine()}, {cores()} cores, {python}"
     return f"{machine}, {versions}" if versions else machine
+
+
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    """Return the stored results of the newest version measured, one for each architecture.
+
+    Pages show no figures of earlier versions.
+    """
+    stored = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    newest = max(map(_version_of, stored), default=())
+    return [results for results in stored if _version_of(results) == newest]
+
+
+def _version_of(results: dict[str, Any]) -> tuple[int, ...]:
+    (found,) = re.findall(r"dpnoise (\d+(?:\.\d+)*)", results["machine"])
+    return tuple(map(int, found.split(".")))
 
 
 def write_between_marks(page: Path, mark: str, text: str) -> None:

@@ -396,9 +396,9 @@ def test_the_one_informative_number_in_fifty_is_found() -> None:
 
 def test_an_event_is_the_same_by_its_score_and_in_rows_of_integers() -> None:
     """The words of one view are ranges, of several a sum: both agree with the score."""
-    n, parts = 20_000, 4
+    n, parts = 20_000, 8
     estimator = BoundEstimator(Claim("epsilon", 0.1), n, 0.1)
-    bits = [rng.random((n, parts)) < p for p in (0.5, np.array([0.6, 0.5, 0.5, 0.4]))]
+    bits = [rng.random((n, parts)) < p for p in (0.5, np.linspace(0.4, 0.6, parts))]
     noisy = [rng.normal(size=(n, parts)) + mean for mean in (0.0, 0.5)]
     for seen in noisy:
         seen[rng.random((n, parts)) < 0.1] = np.nan
@@ -406,7 +406,7 @@ def test_an_event_is_the_same_by_its_score_and_in_rows_of_integers() -> None:
         rows: list[Any] = [
             np.column_stack([np.full(n, parts), values]).astype(dtype) for values in outputs
         ]
-        learned = propose_events(rows[0], rows[1], ["its length", *"abcd"], estimator)
+        learned = propose_events(rows[0], rows[1], ["its length", *"abcdefgh"], estimator)
         assert {len(proposal.score.views) > 1 for proposal in learned} == {False, True}
         for proposal in learned:
             flags = proposal.event.holds(rows[0])

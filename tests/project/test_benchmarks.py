@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from marks import read_results
 from numpy.typing import NDArray
 
 from benchmarks import clock, engines, errors, pages, peak, persons
@@ -24,7 +25,7 @@ LEFT_OUT = "python-dp has no build for Linux on aarch64, so it is left out."
 
 def results(architecture: str, **changes: Any) -> pages.Results:
     """Return the stored results of x86-64, as if another machine had measured them."""
-    measured = next(stored for stored in pages.read_results() if stored["architecture"] == "x86_64")
+    measured: pages.Results = json.loads((pages.RESULTS / "x86_64.json").read_text())
     return measured | {"architecture": architecture, "machine": f"{architecture} (cpu)"} | changes
 
 
@@ -41,19 +42,31 @@ def test_the_pages_show_the_stored_results_of_every_architecture() -> None:
     pages_with_tables = pages.ROOT / "README.md", pages.ROOT / "docs/performance.md"
     for page in pages_with_tables:
         text = page.read_text()
-        for stored in pages.read_results():
+        for stored in read_results(pages.RESULTS):
             assert stored["format"] == pages.FORMAT
             assert pages.measured_on(stored) in text
 
 
 def test_the_readme_has_the_ratios_of_the_stored_results() -> None:
-    assert pages.readme_table(pages.read_results()) in (pages.ROOT / "README.md").read_text()
+    stored = read_results(pages.RESULTS)
+    assert pages.readme_table(stored) in (pages.ROOT / "README.md").read_text()
 
 
 def test_the_file_of_an_architecture_is_called_after_it() -> None:
-    assert [stored["architecture"] for stored in pages.read_results()] == sorted(
-        path.stem for path in pages.RESULTS.glob("*.json")
-    )
+    for path in pages.RESULTS.glob("*.json"):
+        assert json.loads(path.read_text())["architecture"] == path.stem
+
+
+def test_pages_show_the_results_of_the_newest_version_only(tmp_path: Path) -> None:
+    assert read_results(tmp_path) == []
+    machines = {
+        "a": "a (cpu), dpnoise 0.9.0",
+        "b": "b, dpnoise 0.10.0, numpy 2",
+        "c": "c, dpnoise 0.10.0",
+    }
+    for name, machine in machines.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"machine": machine}))
+    assert [results["machine"][0] for results in read_results(tmp_path)] == ["b", "c"]
 
 
 def test_a_peer_that_a_machine_has_not_is_left_out_of_its_table_and_named() -> None:
@@ -109,15 +122,14 @@ def test_the_lower_bound_is_the_cipher_and_the_operations_at_their_peak() -> Non
 
 
 def test_the_threat_model_shows_the_timing_results_of_every_architecture() -> None:
-    stored = sorted(clock.RESULTS.glob("*.json"))
+    stored = read_results(clock.RESULTS)
     assert stored
     text = clock.PAGE.read_text()
-    for path in stored:
-        assert clock.table(json.loads(path.read_text())) in text
+    assert all(clock.table(results) in text for results in stored)
 
 
 def test_the_page_shows_the_times_of_engines_on_every_architecture_and_the_plain_sql() -> None:
-    stored = [json.loads(path.read_text()) for path in sorted(engines.RESULTS.glob("*.json"))]
+    stored = read_results(engines.RESULTS)
     assert stored
     assert engines.page_text(stored) in engines.PAGE.read_text()
     assert all(

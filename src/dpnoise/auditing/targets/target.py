@@ -96,7 +96,7 @@ def failure_of(call: str, error: BaseException) -> TargetError:
         text = (
             f"{text.rstrip('.')}. A target is called with a number and n; if neighbours are given, "
             "with a data set and n. If its second argument is something else, give "
-            "one_by_one=True and a lambda of the data alone."
+            "one_by_one=True and a lambda of only the data."
         )
     return TargetError(text)
 
