@@ -307,6 +307,17 @@ def test_where_a_score_is_normal_lucky_hits_promise_hardly_more_than_unlucky_one
     assert _shrink_to_curve(hits, (shares, 0.03, False), 20_000, estimator)[0] == -np.inf
 
 
+def test_of_events_with_the_same_hits_the_smallest_is_chosen() -> None:
+    """A cell that was never seen, here the one between, is in neither event."""
+    estimator = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.05)
+    view = View("y", WHOLE, lambda block: block.rows[:, 0])
+    score = Score((view,), (Steps(np.array([0.0, 1.0]), np.array([-2.0, 0.0, 2.0])),), (1.0,))
+    seen = np.array([-2.0, 0.0, 2.0]), np.array([100.0, 0.0, 900.0]), np.array([900.0, 0.0, 100.0])
+    events = propose_events_of_score(score, seen, estimator)
+    assert {event.swapped: event.cut for event in events} == {False: 0.0, True: 0.0}
+    assert [event.holds(seen[0]).tolist().count(True) for event in events] == [1, 1]
+
+
 def test_likelier_events_are_compared_as_well_where_the_best_is_one_of_many() -> None:
     """In few releases a rare event may look best by chance; likelier ones must be compared too."""
     estimator, n = BoundEstimator(Claim("epsilon", 0.1), 1_000_000, 0.05), 20_000

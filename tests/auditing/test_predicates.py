@@ -44,10 +44,9 @@ def release_some(bit: int, n: int) -> Any:
 
 
 def answer_in_tuples(bit: int, n: int) -> Any:
-    noise = rng.laplace(size=n).tolist()
+    noise, whole = rng.laplace(size=n).tolist(), rng.integers(1_000, size=n).tolist()
     return [
-        ("yes", x, i) if a else ("no",)
-        for i, (a, x) in enumerate(zip(flip(bit, n), noise, strict=True))
+        ("yes", x, i) if a else ("no",) for a, x, i in zip(flip(bit, n), noise, whole, strict=True)
     ]
 
 

@@ -317,11 +317,14 @@ def _pick_at_several_rates(expected: Floats, hits: Floats, rarer: int, likelier:
     """Return the indices of the best event, of some rarer and then of some likelier ones.
 
     Each rarer event is the best of those that are clearly rarer than the one before it; likelier
-    events are chosen in the same way.
+    events are chosen in the same way. Of events with the same hits, which differ in cells that were
+    never seen, the smallest is chosen.
     """
     finite = np.flatnonzero(expected > -np.inf)
     if not len(finite):
         return []
+    if hits[0] > hits[-1]:  # The last events are the smallest.
+        finite = finite[::-1]
     chosen = [int(finite[expected[finite].argmax()])]
     for count, is_rarer in ((rarer, True), (likelier, False)):
         last = chosen[0]
