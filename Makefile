@@ -41,7 +41,7 @@ help:
 	@echo "make bench-spark   the same on a Spark of two workers; writes a table of docs/performance.md; needs Java 17, a quiet machine; takes 17 minutes"
 	@echo "make audit-bench   audits of the mechanisms that DP-Sniper was measured on; writes a table of docs/audit-measurements.md; needs a quiet machine; takes 7 minutes"
 	@echo "make audit-wide    audits of outputs with many parts, next to a logistic regression; writes a table of docs/audit-measurements.md; needs Python, make; takes 10 minutes"
-	@echo "make audit-bugs    audits of bugs that people make; writes a table of docs/audit-measurements.md; needs Python, make; takes half a minute"
+	@echo "make audit-bugs    audits of bugs that people make; writes a table of docs/audit-measurements.md; needs Python, make; takes two minutes"
 	@echo "make audit-peers   audits of mechanisms of other libraries and our own; writes a table of docs/audit-measurements.md; needs the peers, which it installs; takes 2 minutes"
 	@echo "make clock         what the time of a release reveals of its value; writes the table of docs/timing.md; needs a quiet machine; takes 6 minutes"
 	@echo "make attacks       every attack against the peers; writes the tables of docs/attacks.md; needs the peers, which it installs; takes 11 minutes"

@@ -23,6 +23,7 @@ from dpnoise.auditing.wording import bound_text
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "audit-measurements.md"
 CLAIM: Final = 1.0
+RUNS: Final = 3
 _GRID: Final = 2.0**20
 _FORGETTING_RATE: Final = 1e-3  # The rate at which noise is forgotten.
 _ROWS: Final = [1.0] * 5
@@ -132,31 +133,33 @@ BUGS: Final = [
 ]  # fmt: skip
 
 
+def measure_bug(bug: Bug) -> str:
+    """Audit a bug three times, and return the row of the middle audit by its bound."""
+    started = time.process_time()
+    true = "any" if math.isinf(bug.true) else f"{bug.true:g}"
+    try:
+        report = sorted((audit_bug(bug) for _ in range(RUNS)), key=lambda r: r.certified)[RUNS // 2]
+    except TargetError:
+        result, releases = "refused: the releases are not independent", "—"
+    else:
+        is_epsilon = report.kind == "epsilon"
+        unit = "" if is_epsilon else f" ({report.kind}, {report.claimed:.3g} claimed)"
+        result = bound_text(report.certified, report.claimed) + unit
+        result = f"**{result}**" if report.broken else f"{result}: not found"
+        releases = f"{report.releases:,}"
+    seconds = (time.process_time() - started) / RUNS
+    return f"| {bug.words} | {true} | {result} | {releases} | {seconds:.1f} |"
+
+
 def main() -> None:
     """Audit every bug, and write the table."""
     lines = ["", "| bug | true epsilon | certified | releases | seconds |", "|---|---|---|---|---|"]
     for bug in BUGS:
-        started = time.process_time()
-        true = "any" if math.isinf(bug.true) else f"{bug.true:g}"
-        try:
-            report = audit_bug(bug)
-        except TargetError:
-            result, releases = "refused: the releases are not independent", "—"
-        else:
-            unit = (
-                ""
-                if report.kind == "epsilon"
-                else f" ({report.kind}, {report.claimed:.3g} claimed)"
-            )
-            result = bound_text(report.certified, report.claimed) + unit
-            result = f"**{result}**" if report.broken else f"{result}: not found"
-            releases = f"{report.releases:,}"
-        seconds = time.process_time() - started
-        lines.append(f"| {bug.words} | {true} | {result} | {releases} | {seconds:.1f} |")
+        lines.append(measure_bug(bug))
         print(lines[-1], flush=True)
     note = (
-        "\nEach claims epsilon 1 unless it says otherwise; seconds of one core. "
-        f"Measured on {measured_with()}."
+        "\nEach claims epsilon 1 unless it says otherwise; the middle of three audits, and seconds "
+        f"of one core for each. Measured on {measured_with()}."
     )
     write_between_marks(PAGE, "audit-bugs", "\n".join([*lines, note, ""]))
 
