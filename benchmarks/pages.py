@@ -11,6 +11,7 @@ RESULTS: Final = ROOT / "benchmarks" / "results"  # One file for each architectu
 FORMAT: Final = 2
 _SMALL_RATIO: Final = 0.1  # A ratio below this is shown as a fraction.
 _NOT_MEASURED: Final = "none"
+_IN_SECONDS: Final = {"first draws"}  # Tables of times that are too long for nanoseconds.
 
 Results = dict[str, Any]
 Parts = dict[str, dict[str, float]]
@@ -109,12 +110,12 @@ def _full_lines(results: list[Results]) -> Iterator[str]:
     for name, title in TITLES.items():
         timings = [stored["nanoseconds"].get(name, {}) for stored in results]
         yield from ("", f"### {title}", "")
-        yield from _table_head(["call, ns per item"], results)
+        yield from _table_head(["call" if name in _IN_SECONDS else "call, ns per item"], results)
         for name_of_row in _row_names(timings):
             yield _row(
                 name_of_row,
                 *(
-                    f"{of_machine[name_of_row]:,.1f}"
+                    _format_time(name, of_machine[name_of_row])
                     if name_of_row in of_machine
                     else _NOT_MEASURED
                     for of_machine in timings
@@ -148,6 +149,11 @@ def _peak_lines(results: list[Results]) -> Iterator[str]:
         yield "|" + "---|" * (len(columns) + 1)
         for name, row in parts.items():
             yield _row(name, *(f"{row[column]:.2f}" for column in columns))
+
+
+def _format_time(table: str, nanoseconds: float) -> str:
+    """Format a time for a table: in seconds, or in the nanoseconds that its head names."""
+    return f"{nanoseconds / 1e9:.2f} s" if table in _IN_SECONDS else f"{nanoseconds:,.1f}"
 
 
 def _format_promise(promise: dict[str, Any]) -> str:

@@ -47,9 +47,10 @@ def test_the_pages_show_the_stored_results_of_every_architecture() -> None:
             assert pages.measured_on(stored) in text
 
 
-def test_the_readme_has_the_ratios_of_the_stored_results() -> None:
+def test_both_pages_have_the_tables_of_the_stored_results() -> None:
     stored = read_results(pages.RESULTS)
     assert pages.readme_table(stored) in (pages.ROOT / "README.md").read_text()
+    assert pages.full_tables(stored) in (pages.ROOT / "docs/performance.md").read_text()
 
 
 def test_the_file_of_an_architecture_is_called_after_it() -> None:
@@ -82,6 +83,11 @@ def test_architectures_stand_side_by_side_and_one_may_have_none(row: str) -> Non
     *_, aarch64, x86 = line.strip("| ").split(" | ")
     assert aarch64 == "none"
     assert float(x86.split()[0].replace(",", "")) > 200
+
+
+def test_first_calls_are_shown_in_seconds() -> None:
+    stored = results("x86_64", nanoseconds={"first draws": {"laplace()": 2_240_245_736.0}})
+    assert "| call | x86_64 |\n|---|---|\n| laplace() | 2.24 s |" in pages.full_tables([stored])
 
 
 def test_an_architecture_without_a_measured_peak_says_so() -> None:
