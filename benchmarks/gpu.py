@@ -1,5 +1,6 @@
 """Compare the speed on one CUDA device with PyTorch's generators: python -m benchmarks.gpu.
 
+docs/performance.md, docs/dp-sgd-design.md and docs/attacks.md show what it printed.
 Times are medians, measured with device events. It needs PyTorch and Triton. Without Numba or
 another library it skips the parts that also need the host (whole releases, complete searches).
 """
