@@ -23,7 +23,7 @@ from unittest import mock
 
 import numpy as np
 import pandas as pd
-from marks import write_between_marks
+from marks import measured_with, write_between_marks
 from scipy import stats
 
 import dpnoise
@@ -31,7 +31,6 @@ from benchmarks.audit_bugs import geometric
 from dpnoise.auditing import additive_noise
 from dpnoise.auditing.report import Report
 from dpnoise.auditing.targets.target import DependentError
-from dpnoise.core.machine import describe_machine
 from dpnoise.core.parallel import cores
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "audit-bounds.md"
@@ -333,8 +332,8 @@ def table(results: list[Result], names: list[str], confidence: float) -> str:
     alarms = sum(answer == ALARM for _, answer, _ in results)
     note = (
         f"\n{len(results):,} audits at confidence {confidence:g}, {BUDGET:,} releases each: "
-        f"{alarms:,} false alarms. On {describe_machine()}, {cores()} cores; seconds of one core. "
-        "Refused: the audit found that releases depend on each other, and certified nothing."
+        f"{alarms:,} false alarms. Refused: the audit found that releases depend on each other, and "
+        f"certified nothing. Seconds of one core. Measured on {measured_with()}."
     )
     return "\n".join([*lines, note, ""])
 
