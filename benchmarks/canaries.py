@@ -1,10 +1,10 @@
 """Audit DP-SGD with 1,000 canaries, ten times each, and print the medians.
 
-`python -m benchmarks.canaries` writes the table of docs/audit-training.md. The
-training is that of examples/audit_training.py: Opacus, our engine, and a planted bug. It needs the
-extra `opacus`. `--runs 3` makes fewer audits and writes no table. `--ceilings` writes only the
-table of how many canaries a claim needs, which takes a second and does not depend on chance.
-`--controls` writes the table of controls with too little noise, by the code of the page.
+`python -m benchmarks.canaries` writes a table of docs/audit-measurements.md. The training is that
+of examples/audit_training.py: Opacus, our engine, and a planted bug. It needs the extra `opacus`.
+`--runs 3` makes fewer audits and writes no table. `--controls` writes the table of controls with
+too little noise there, by the code of docs/audit-training.md. `--ceilings` writes the table of
+docs/audit-training.md: how many canaries a claim needs, which does not depend on chance.
 """
 
 import argparse
@@ -24,7 +24,8 @@ from dpnoise.auditing import TrainingReport, audit_training
 from dpnoise.auditing.wording import bound_text
 
 ROOT: Final = Path(__file__).parent.parent
-PAGE: Final = ROOT / "docs" / "audit-training.md"
+GUIDE: Final = ROOT / "docs" / "audit-training.md"
+MEASUREMENTS: Final = ROOT / "docs" / "audit-measurements.md"
 CLAIMED: Final = (1.0, 4.0, 8.0)
 RUNS: Final = 10
 DIVISORS: Final = (1, 2, 3, 4, 6, 10)  # Of the claimed noise, for controls.
@@ -48,7 +49,7 @@ def ceiling_table() -> list[str]:
 
 def control_table(runs: int) -> list[str]:
     """Return the table of controls: trainings of the page with a part of the claimed noise."""
-    (code,) = re.findall(r"^```python\n(import torch\n.*?)^for name, noise in", PAGE.read_text(),
+    (code,) = re.findall(r"^```python\n(import torch\n.*?)^for name, noise in", GUIDE.read_text(),
                          re.MULTILINE | re.DOTALL)  # fmt: skip
     page: dict[str, Any] = {}
     exec(code, page)  # noqa: S102 - the page's own example
@@ -101,13 +102,13 @@ def main(arguments: list[str]) -> None:
     if options.ceilings:
         table = "\n".join(ceiling_table())
         print(table)
-        write_between_marks(PAGE, "ceilings", f"\n{table}\n")
+        write_between_marks(GUIDE, "ceilings", f"\n{table}\n")
         return
     runs = options.runs
     if options.controls:
         table = "\n".join(control_table(runs))
         if runs >= RUNS:
-            write_between_marks(PAGE, "controls", f"\n{table}\n")
+            write_between_marks(MEASUREMENTS, "controls", f"\n{table}\n")
         return
     example = runpy.run_path(str(ROOT / "examples" / "audit_training.py"))
     started, lines = time.monotonic(), ["", HEAD, "|---" * 8 + "|"]
@@ -123,11 +124,12 @@ def main(arguments: list[str]) -> None:
             print(lines[-1], flush=True)
     note = (
         f"\nMedians of {runs} audits by epsilon at delta {example['DELTA']:g}, and of {runs} by "
-        f"mu, with {example['CANARIES']:,} canaries, at confidence 0.95. On {measured_with()}."
+        f"mu, with {example['CANARIES']:,} canaries, at confidence 0.95. "
+        f"Measured on {measured_with('opacus')}."
     )
     print(f"{note}\n{time.monotonic() - started:.0f} s in total.")
     if runs >= RUNS:
-        write_between_marks(PAGE, "canaries", "\n".join([*lines, note, ""]))
+        write_between_marks(MEASUREMENTS, "canaries", "\n".join([*lines, note, ""]))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ and the other records are. More correct guesses refute a claim:
 - a trade-off curve: Mahloujifar, Melis and Chaudhuri, "Auditing f-Differential Privacy in One Run"
   (2024).
 
-docs/audit-training.md has the argument for both.
+docs/audit-bounds.md has the argument for both.
 """
 
 import math
@@ -360,7 +360,7 @@ def guess_p_value(canaries: int, guesses: int, correct: int, epsilon: float, del
 
     With m canaries, r guesses and v correct ones it is T (1 + m delta (1 - T) / (v P(B = v))),
     where B is binomial with r guesses of success probability e^epsilon / (1 + e^epsilon), and
-    T = P(B >= v). A mechanism reaches it: docs/audit-training.md has the proof.
+    T = P(B >= v). A mechanism reaches it: docs/audit-bounds.md has the proof.
 
     >>> round(guess_p_value(1000, 100, 75, 1.0, 0.0), 4), guess_p_value(1, 1, 1, 0.0, 0.25)
     (0.3827, 0.625)
