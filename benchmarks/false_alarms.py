@@ -332,8 +332,8 @@ def table(results: list[Result], names: list[str], confidence: float) -> str:
     alarms = sum(answer == ALARM for _, answer, _ in results)
     note = (
         f"\n{len(results):,} audits at confidence {confidence:g}, {BUDGET:,} releases each: "
-        f"{alarms:,} false alarms. Refused: the audit found that releases depend on each other, and "
-        f"certified nothing. Seconds of one core. Measured on {measured_with()}."
+        f"{alarms:,} false alarms. Refused: the audit found that releases depend on each other, "
+        f"and certified nothing. Seconds of one core. Measured on {measured_with()}."
     )
     return "\n".join([*lines, note, ""])
 
