@@ -1,8 +1,7 @@
 """Compare the errors of published statistics with other libraries at equal epsilon and delta.
 
-`make errors` prints four tables and writes them to docs/accuracy.md and docs/persons.md. Every
-library computes the same statistic of the same clamped values, in its environment
-(`benchmarks.contenders`).
+`make errors` prints four tables and writes them to docs/accuracy.md. Every library computes the
+same statistic of the same clamped values, in its environment (`benchmarks.contenders`).
 """
 
 import json
@@ -33,6 +32,7 @@ from dpnoise.statistics.selections import (
 )
 
 ROOT: Final = Path(__file__).parent.parent
+PAGE: Final = ROOT / "docs" / "accuracy.md"
 PEOPLE: Final = ROOT / "src" / "dpnoise" / "cli" / "people.csv"
 EPSILON: Final = 1.0
 DELTA: Final = 1e-6
@@ -402,17 +402,17 @@ def main() -> None:
     for contender in CONTENDERS:
         versions |= {f"{name} {number}": "" for name, number in ask(contender).items()}
     measured = f"Measured on {measured_with()}, {', '.join(versions)}."
-    for page, mark, lines in (
-        ("accuracy.md", "whole", table_of_whole_numbers()),
-        ("accuracy.md", "errors", table_of_columns()),
-        ("accuracy.md", "visits", table_of_visits()),
-        ("persons.md", "discovered", table_of_stays()),
+    for mark, lines in (
+        ("whole", table_of_whole_numbers()),
+        ("errors", table_of_columns()),
+        ("visits", table_of_visits()),
+        ("discovered", table_of_stays()),
     ):
         printed_lines = []
         for text in lines:
             print(text, flush=True)
             printed_lines.append(text)
-        write_between_marks(ROOT / "docs" / page, mark, "\n".join([*printed_lines, "", measured]))
+        write_between_marks(PAGE, mark, "\n".join([*printed_lines, "", measured]))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from scipy import stats
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.statistics.discovery_threshold import threshold
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "budgets.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "accuracy.md"
 KEYS = 50_000
 # The test errs in either direction with a probability below this.
 ERROR_PROBABILITY = 1e-12

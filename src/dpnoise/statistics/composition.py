@@ -73,7 +73,8 @@ class Loss:
         """The loss in zCDP; epsilon^2/2 if it is pure (Bun and Steinke 2016, proposition 3.3).
 
         For the exponential mechanism, epsilon^2/8 is enough, because its range is bounded (Cesar
-        and Rogers 2021). Permute-and-flip has no such bound: docs/budgets.md has a counterexample.
+        and Rogers 2021). Permute-and-flip has no such bound: docs/statistics-proofs.md has a
+        counterexample.
         """
         amount = Fraction(self.amount)
         return amount * amount / 2 if self.kind == PURE else amount
