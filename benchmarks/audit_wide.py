@@ -283,7 +283,10 @@ def bound_by_regression(wide: Wide, budget: int) -> float:
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of one mechanism: medians of bounds, and seconds of one core per audit."""
+    """What was measured of one mechanism: medians of bounds, and seconds of one core per audit.
+
+    `releases` are those of the audit with the median bound.
+    """
 
     words: str
     releases: int
@@ -312,12 +315,13 @@ def _measure(job: tuple[int, int | None]) -> Row:
         for _ in range(RUNS)
     ]
     seconds = (time.process_time() - started) / RUNS
-    releases = max(report.releases for report in audits)
+    middle = sorted(audits, key=lambda report: report.certified)[RUNS // 2]
     regression = None
     if wide.law is not None:
-        regression = statistics.median(bound_by_regression(wide, releases) for _ in range(RUNS))
-    certified = statistics.median(report.certified for report in audits)
-    return Row(wide.words, releases, certified, regression, ideal_bound(wide, releases), seconds)
+        bounds = (bound_by_regression(wide, middle.releases) for _ in range(RUNS))
+        regression = statistics.median(bounds)
+    ideal = ideal_bound(wide, middle.releases)
+    return Row(wide.words, middle.releases, middle.certified, regression, ideal, seconds)
 
 
 def _note(rows: list[Row]) -> str:
