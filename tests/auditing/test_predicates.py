@@ -1,5 +1,6 @@
 """Events as Python: each text means exactly its event, and no text can run other code."""
 
+import contextlib
 import json
 import pickle
 from collections.abc import Callable
@@ -253,6 +254,27 @@ def test_the_text_of_every_attack_is_true_of_the_same_releases(attack: str) -> N
 def test_a_text_that_could_run_other_code_is_refused(text: str) -> None:
     with pytest.raises(ArgumentError, match="A predicate cannot have"):
         evaluate_predicate(text, [[1.0]])
+
+
+@pytest.mark.parametrize("text", ["'%9999999999d' % 1", "(z := 'aa') == (z := z + z)"])
+def test_a_text_that_could_fill_the_memory_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentError, match="adds or divides numbers only, got a str"):
+        evaluate_predicate(text, [[1.0]])
+
+
+@pytest.mark.parametrize(
+    "name", ["findings", "observations", "points", "pairs", "seconds", "delta"]
+)
+@pytest.mark.parametrize("value", [None, 5, "text", [5], [{"$type": 5}]])
+def test_a_damaged_report_is_refused_or_read(name: str, value: object) -> None:
+    """No other error leaves it."""
+    report = dpnoise.audit(lambda _, n: np.zeros(n), 1.0, neighbours=[(0, 1)], budget=1_000)
+    with contextlib.suppress(ArgumentError):
+        Report.from_dict(report.to_dict() | {name: value})
+    data = report.to_dict()
+    del data[name]
+    with pytest.raises(ArgumentError, match="The report is damaged"):
+        Report.from_dict(data)
 
 
 Drawn = dict[int, list[Any]]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy import special
 from support.alarms import FALSE_ALARM, check_rate
 
 import dpnoise
@@ -313,3 +314,29 @@ def test_a_wide_mechanism_at_its_border_is_broken_no_more_often_than_the_confide
 def test_a_rare_leak_that_chance_made_certifies_nothing() -> None:
     report = audit(lambda _, n: to_grid(rng.laplace(size=(n, 30))), 20_000)
     assert report.epsilon_lower < 0.5
+
+
+def test_rare_texts_are_found_among_numbers_that_repeat() -> None:
+    """Many numbers have all of their hits at one data set, because their tail is likelier there.
+
+    False-alarm rate: below 1e-8, that of fewer than 12 texts where 40 are expected, or of as many
+    numbers that are not among the learned ones.
+    """
+    codes = {0: 8e6 + 0.25, 1: 8e6 + 1.25}
+
+    def rows_of(bit: int) -> Any:
+        noisy = np.round(rng.laplace(size=200_000) + bit, 3)
+        noisy[rng.random(len(noisy)) < 2e-4] = codes[bit]
+        return np.column_stack([np.ones(len(noisy)), noisy])
+
+    def text(x: float) -> str | None:
+        return "an error" if x in codes.values() else None
+
+    names, claimed = ["its length", "y"], float(special.expit(1.0))
+    score = find_rare_leaks(rows_of(0), rows_of(1), [1], names, text, claimed)
+    assert score is not None
+    rows = rows_of(0)
+    texts = score(rows[rows[:, 1] == codes[0]])
+    assert len(texts) > 12
+    numbers = score(rows[rows[:, 1] != codes[0]])
+    assert np.count_nonzero(numbers >= texts[0]) < len(texts) / 4

@@ -162,7 +162,8 @@ def _audit(target: object, options: AuditOptions) -> Report:
         if not source.take_exceptions(error):
             raise
         advice = "No call before the last count did so. To count exceptions as outputs, audit with"
-        raise TargetError(f"{error} {advice} exceptions='output'.") from error.__cause__
+        failed = str(error).removesuffix(".")
+        raise TargetError(f"{failed}. {advice} exceptions='output'.") from error.__cause__
     options.watch(findings)
     shown, coin = list(map(_describe_neighbours, pairs)), _COIN if options.claim.is_ratio else ""
     numbers = {"pairs": chosen.tried, "counted": len(chosen.candidates), "final": final}

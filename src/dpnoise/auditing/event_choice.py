@@ -17,6 +17,7 @@ from dpnoise.auditing.learned.events import propose_events, propose_half, tune_t
 from dpnoise.auditing.learned.expected_bounds import Proposal
 from dpnoise.auditing.learned.exports import write_event
 from dpnoise.auditing.options import AuditOptions
+from dpnoise.auditing.output_parts import printed_number
 from dpnoise.auditing.outputs import OutputSource
 from dpnoise.auditing.screening import (
     distinct_data_sets,
@@ -143,7 +144,8 @@ def _export_event(proposal: Proposal, source: OutputSource) -> Event:
     encoder, views = source.encoder, [getattr(f, "__name__", repr(f)) for f in source.views]
     codes = encoder.codes, encoder.other_code
     text = write_event(proposal, encoder.decode, *codes, encoder.form_index, views)
-    return replace(proposal.event, source=text, functions=tuple(source.views))
+    own = tuple(view for view in source.views if view is not printed_number)
+    return replace(proposal.event, source=text, functions=own)
 
 
 def _learn_scores(

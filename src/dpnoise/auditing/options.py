@@ -150,7 +150,8 @@ class AuditOptions:
         of_data = {key: getattr(self, key) for key in ("neighbours", "data")}
         settings |= {key: value for key, value in of_data.items() if value is not None}
         arguments = [f"{key}={_python_text(value, key)}" for key, value in settings.items()]
-        called = repr(target) if isinstance(target, str | list | tuple) else name
+        own_name = name if name.replace(".", "").isidentifier() else "mechanism"  # Not <lambda>.
+        called = repr(target) if isinstance(target, str | list | tuple) else own_name
         return f"dpnoise.audit({', '.join((called, *arguments))})"
 
     def report(

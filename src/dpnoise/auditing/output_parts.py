@@ -2,8 +2,10 @@
 
 import math
 import numbers
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -16,6 +18,7 @@ LARGEST: Final = 1e300  # Larger numbers and infinities are clipped to this, to 
 # Stands for -0.0, which comparisons do not tell from 0.0. Hardly an output is this number.
 NEGATIVE_ZERO: Final = -float(np.finfo(np.float64).tiny)
 LOW_BITS: Final = (1 << 32) - 1  # The bits of a large integer that are a part by themselves.
+_NESTED: Final = (Mapping, list, tuple, AbstractSet, np.ndarray)  # Types with parts of their own.
 _LARGEST_EXACT: Final = 1 << 53  # The largest integer up to which all are exact in float64.
 
 
@@ -40,10 +43,13 @@ def parts_of(
     >>> list(parts_of({"city": "cork", "counts": [3, None]}, repr))
     ["'city'", "'cork'", "'counts'", 3.0, 'None']
     """
+    output = _as_mapping(output)
     if isinstance(output, numbers.Real | Decimal):
         yield clip_to_float(output)
         if split and isinstance(output, numbers.Integral):
             yield float(int(output) & LOW_BITS)
+    elif isinstance(output, date | timedelta):
+        yield _seconds_of(output)
     elif isinstance(output, Mapping):
         for key in sorted(output, key=repr):
             yield label(key)
@@ -57,6 +63,41 @@ def parts_of(
         yield label(exception_text(output) if isinstance(output, BaseException) else output)
 
 
+def _as_mapping(output: Any) -> Any:
+    """Return an instance of a dataclass as a dict of its fields, and anything else as it is."""
+    if is_dataclass(output) and not isinstance(output, type):
+        return {field.name: getattr(output, field.name) for field in fields(output)}
+    return output
+
+
+def _seconds_of(time: date | timedelta) -> float:
+    """Return the seconds of a duration, or those since 1970 of a date or time.
+
+    >>> _seconds_of(timedelta(minutes=1)), _seconds_of(date(1970, 1, 2))
+    (60.0, 86400.0)
+    """
+    if isinstance(time, timedelta):
+        return time.total_seconds()
+    if not isinstance(time, datetime):
+        time = datetime(time.year, time.month, time.day, tzinfo=UTC)
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def common_keys(outputs: Sequence[object]) -> list[Hashable]:
+    """Return the keys of dicts of single numbers or texts, in their order here; or none.
+
+    >>> common_keys([{"b": 1, "a": "no"}, {"a": "yes", "b": 2}]), common_keys([{"a": [1]}])
+    (['a', 'b'], [])
+    """
+    mappings = [x for x in map(_as_mapping, outputs) if isinstance(x, Mapping)]
+    if not mappings or len(mappings) < len(outputs):
+        return []
+    if any(isinstance(part, _NESTED) for x in mappings for part in x.values()):
+        return []
+    (keys, *others) = {tuple(sorted(x, key=repr)) for x in mappings}
+    return [] if others else [*keys]
+
+
 def exception_text(error: BaseException) -> str:
     """Return the text that stands for an exception among outputs.
 
@@ -68,6 +109,19 @@ def exception_text(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 - an exception of the mechanism whose __str__ fails
         message = ""
     return f"raised {type(error).__name__}: {message}"
+
+
+def printed_number(text: object) -> float:
+    """Return the finite number that a text is, or NaN.
+
+    >>> printed_number("-2.5e3"), printed_number("no"), printed_number("inf"), printed_number(3)
+    (-2500.0, nan, nan, nan)
+    """
+    try:
+        number = float(text) if isinstance(text, str) else math.nan
+    except ValueError:
+        return math.nan
+    return number if math.isfinite(number) else math.nan
 
 
 def has_large_integer(output: Any) -> bool:
@@ -89,6 +143,7 @@ def form_of(output: object) -> Hashable:
     ('dict', "'b'", ('list', 'int', 'float'), "'a'", None)
     """
     form: Hashable = None
+    output = _as_mapping(output)
     if isinstance(output, list | tuple):
         form = type(output).__name__, *map(form_of, output)
     elif isinstance(output, Mapping):
@@ -100,6 +155,8 @@ def form_of(output: object) -> Hashable:
         form = "array", output.dtype.kind, output.shape
     elif isinstance(output, Decimal):
         form = "Decimal", output.as_tuple().exponent
+    elif isinstance(output, date | timedelta):
+        form = type(output).__name__, str(getattr(output, "tzinfo", None))
     elif isinstance(output, bool | np.bool_):
         form = "bool"
     elif isinstance(output, numbers.Real):

@@ -23,6 +23,7 @@ from dpnoise.auditing.output_parts import (
     NEGATIVE_ZERO,
     OutputParts,
     clip_to_float,
+    common_keys,
     form_of,
     has_large_integer,
     parts_of,
@@ -43,6 +44,11 @@ _NUMBERS: Final = "biuf"  # Kinds of NumPy's types.
 _SMALL_TYPES: Final = (np.bool_, np.int8, np.uint8)  # Types with rows of 16 bits a part.
 _PLAIN_TYPES: Final = {int, float, bool, np.float64, np.int64}
 _FIRST_CODE: Final = 0.3141592653589793  # Its fraction is unlikely among real outputs.
+# Later codes are scattered over this range. In increasing order they would show which data set a
+# text that never repeats is from, because the releases of one are drawn before those of the other.
+_FEW_CODES: Final = 64
+_CODE_RANGE: Final = 1 << 24
+_OTHER_CODE: Final = _CODE_RANGE / 2 + 0.5 + _FIRST_CODE  # No code is this number.
 _MIXER: Final = 0x9E3779B97F4A7C15  # An odd factor that mixes the bits of a hash.
 # The most objects that compare equal only to themselves; an abort may be such an object.
 _MOST_OBJECTS: Final = 256
@@ -51,7 +57,9 @@ _THREAD_ROWS: Final = 1 << 14  # Rows from which on a thread pays.
 _BLOCK_NUMBERS: Final = 1 << 15
 _LEAST_BLOCK_ROWS: Final = 64
 _LONGEST_TEXT: Final = 40  # Characters of a text in an event's words.
-_ACCEPTED: Final = "a number, a text, None, or tuples, lists and arrays of these"
+_ACCEPTED: Final = (
+    "a number, a text, a date, None, or tuples, lists, dicts, sets, arrays and frames of these"
+)
 
 
 class Encoder:
@@ -71,11 +79,11 @@ class Encoder:
     def __init__(self, name: str, first: Sequence[Outputs], *, with_form: bool = False) -> None:
         self._name = name
         self._codes: dict[Hashable, float] = {}
-        self._coded: list[Hashable] = []
+        self._coded: dict[float, Hashable] = {}
         self._identity_only = 0  # Objects that compare equal only to themselves.
         self._closed = False
         self._split_integers = any(map(has_large_integer, first))
-        lists = (outputs for outputs in first if isinstance(outputs, list | tuple))
+        lists = [outputs for outputs in first if isinstance(outputs, list | tuple)]
         forms = dict.fromkeys(
             (len(self._flatten(y)), form_of(y)) for y in chain.from_iterable(lists)
         )
@@ -86,6 +94,7 @@ class Encoder:
         # Outputs in a frame have the names of its columns.
         self._frame_columns = list(getattr(first[0], "columns", ())) if first else []
         self._parts = min(max(self._widths, default=0), _MAX_PARTS)
+        self._keys = common_keys(list(chain.from_iterable(lists)))
         arrays = [self._as_array(outputs) for outputs in first]
         self._small = all(array is not None and array.dtype in _SMALL_TYPES for array in arrays)
 
@@ -104,26 +113,27 @@ class Encoder:
         if len(self._frame_columns) == self._parts:
             return ["its length", *(f"y[{name!r}]" for name in self._frame_columns)]
         parts = ["y"] if self._parts == 1 else [f"y[{j}]" for j in range(self._parts)]
+        if 2 * len(self._keys) == self._parts:  # Each key is a part, and then its value.
+            parts[1::2] = [f"y[{key!r}]" for key in self._keys]
         return ["its length", *parts, *["its form"] * self._with_form]
 
     def text(self, code: float) -> str | None:
         """Return the text of the part with this code, or None if the number is not a code."""
         if code == NEGATIVE_ZERO:
             return "-0.0"
-        k = round(code - _FIRST_CODE) if abs(code) < len(self._coded) else -1
-        if k < 0 or k + _FIRST_CODE != code:
+        if code not in self._coded:
             return None
-        return shorten(short_repr(self._coded[k]), _LONGEST_TEXT)
+        return shorten(short_repr(self._coded[code]), _LONGEST_TEXT)
 
     @property
     def codes(self) -> dict[object, float]:
         """The code of each label: of each part that is not a number."""
-        return {part_label(part): k + _FIRST_CODE for k, part in enumerate(self._coded)}
+        return {part_label(part): code for code, part in self._coded.items()}
 
     @property
     def other_code(self) -> float:
         """The code of all parts that were not seen before the encoder was closed."""
-        return len(self._codes) + _FIRST_CODE
+        return _OTHER_CODE
 
     @property
     def form_index(self) -> int | None:
@@ -150,12 +160,13 @@ class Encoder:
 
         It depends only on the part. Codes depend on the order in which parts were first seen.
         """
-        numbers = [hash(part) * _MIXER % 2**64 / 2**64 for part in self._coded]
-        if not numbers:
+        if not self._coded:
             return rows
-        with np.errstate(invalid="ignore"):  # NaN and huge numbers are not codes.
-            codes = np.clip(np.nan_to_num(rows), 0, len(numbers) - 1).astype(np.int64)
-        return np.where(rows == codes + _FIRST_CODE, np.array(numbers)[codes], rows)
+        codes = np.sort([*self._coded])
+        parts = (self._coded[code] for code in codes.tolist())
+        numbers = np.array([hash(part) * _MIXER % 2**64 / 2**64 for part in parts])
+        nearest = np.minimum(np.searchsorted(codes, rows), len(codes) - 1)
+        return np.where(rows == codes[nearest], numbers[nearest], rows)
 
     def close(self) -> None:
         """Encode all parts not seen so far with one code from now on."""
@@ -249,22 +260,30 @@ class Encoder:
         return list(parts_of(output, self._code, split=self._split_integers))
 
     def _code(self, part: Hashable) -> float:
-        new = len(self._codes) + _FIRST_CODE
         kind = type(part).__name__
         try:
-            code = self._codes.get(part, new)
+            code = self._codes.get(part, _OTHER_CODE)
         except TypeError:
             advice = " Return its .value." if hasattr(part, "value") else ""
             gave = f"{self._name} gave a {kind}: expected {_ACCEPTED}."
             raise TargetError(gave + advice) from None
-        if code == new and not self._closed:
+        if code == _OTHER_CODE and not self._closed:
             self._identity_only += type(part).__eq__ is object.__eq__
             if self._identity_only > _MOST_OBJECTS:
                 gave = f"{self._name} gave many of {kind}, each unlike all others"
                 raise TargetError(f"{gave}: expected {_ACCEPTED}.")
-            self._codes[part] = code
-            self._coded.append(part)
+            code = _code_number(len(self._codes)) + _FIRST_CODE
+            self._codes[part], self._coded[code] = code, part
         return code
+
+
+def _code_number(k: int) -> int:
+    """Return the number of the k-th code: k if it is small, else one of a wide range.
+
+    >>> [_code_number(k) for k in (0, 63, 64, 65, 66)]
+    [0, 63, 64, 4881493, 9762922]
+    """
+    return k if k < _FEW_CODES else _FEW_CODES + (k - _FEW_CODES) * _MIXER % _CODE_RANGE
 
 
 def list_parts(

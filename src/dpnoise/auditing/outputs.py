@@ -1,6 +1,7 @@
 """Draws outputs from mechanisms (data, n) -> n outputs of any kind, in Python or as programs."""
 
 import gc
+import math
 import random
 import time
 from collections import deque
@@ -14,7 +15,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from dpnoise.auditing.calls import TIMED_CALLS, Pace, call_in_time
-from dpnoise.auditing.output_parts import exception_text
+from dpnoise.auditing.output_parts import exception_text, printed_number
 from dpnoise.auditing.output_rows import Encoder, Outputs, as_list
 from dpnoise.auditing.programs import Program
 from dpnoise.auditing.targets import target
@@ -110,6 +111,9 @@ class OutputSource:
             first += [self.outputs(data, m) for m in self._pace.call_sizes(_FIRST_OUTPUTS)]
         if failure is not None and self._is_program and not self.raised:
             raise failure
+        if not self.views and _are_printed_numbers(first):
+            self.views = (printed_number,)
+            first = [[(printed_number(text), text) for text in outputs] for outputs in first]
         shown = f"{_FIRST_OUTPUTS} outputs of {self.name}"
         self.encoder = call_in_time(lambda: Encoder(self.name, first), shown, self._pace.seconds)
 
@@ -220,7 +224,8 @@ class OutputSource:
                 raise
             self.raised += 1
             text = exception_text(cause)
-            return (*[None] * len(self.views), text) if self.views else text
+            missing = math.nan if printed_number in self.views else None
+            return (*[missing] * len(self.views), text) if self.views else text
 
     def draw(self, data: object, n: int, shown: str) -> Outputs:
         """Return n outputs of one call, each with the values of the views if there are any."""
@@ -257,6 +262,8 @@ class OutputSource:
             return [length, *parts]
         others = len(parts) - len(self.views)
         own = ["y"] if others == 1 else [f"y[{j}]" for j in range(others)]
+        if self.views == (printed_number,):
+            return [length, "the number in y", *own]
         return [length, *(f"views[{i}](y)" for i in range(len(self.views))), *own]
 
     def columns_of(self, public: Sequence[int | str]) -> list[int]:
@@ -274,6 +281,17 @@ class OutputSource:
     def chunk(self) -> int:
         """The number of outputs per call."""
         return max(1, _CHUNK // self.encoder.row_bytes)
+
+
+def _are_printed_numbers(first: Sequence[Outputs]) -> bool:
+    """Return whether the first outputs are texts, and most of them different numbers."""
+    if not all(isinstance(outputs, list | tuple | np.ndarray) for outputs in first):
+        return False
+    texts = [*chain.from_iterable(first)]
+    if not all(isinstance(text, str) for text in texts):
+        return False
+    numbers = {number for text in texts if not math.isnan(number := printed_number(text))}
+    return 2 * len(numbers) > len(texts)
 
 
 def _generators_in(data: object) -> dict[int, object]:

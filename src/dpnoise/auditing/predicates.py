@@ -33,6 +33,7 @@ from dpnoise.auditing.output_parts import (
     form_of,
     has_large_integer,
     parts_of,
+    printed_number,
 )
 from dpnoise.auditing.targets.target import Releases, Target
 from dpnoise.core.arrays import Flags, Floats
@@ -64,6 +65,7 @@ __all__ = [
     "step_value",
     "with_codes",
     "with_form",
+    "with_printed_number",
     "with_size",
     "within",
 ]
@@ -154,6 +156,18 @@ def with_form(y: Parts, j: int) -> Parts:
     parts = _WithForm([*y[:j], *missing, y.form])
     parts.length = len(y)
     return parts
+
+
+def with_printed_number(y: Parts) -> Parts:
+    """Return the parts of an output that is a text, after the number that it is.
+
+    >>> with_printed_number("3.5"), with_printed_number("no")
+    ([3.5, '3.5'], [nan, 'no'])
+    """
+    y = to_parts(y)
+    if y.views:  # It is there already.
+        return y
+    return OutputParts([printed_number(y[0]) if y else math.nan, *y], y.form, views=1)
 
 
 def _entry(y: Parts, j: int) -> Any:
@@ -420,13 +434,27 @@ _ALLOWED: Final = (
 )  # fmt: skip
 
 
-class _LiteralConstants(ast.NodeTransformer):
-    """Replaces each list, set, dict and tuple of literals by a name, so that it is built once."""
+def _check_number(x: Any) -> Any:
+    """Return a number or releases, or raise: + and % could make a text that fills the memory."""
+    if is_real(x) or isinstance(x, bool | np.bool_ | np.ndarray):
+        return x
+    raise ArgumentError(f"A predicate adds or divides numbers only, got a {type(x).__name__}.")
+
+
+class _Checked(ast.NodeTransformer):
+    """Replaces each list, set, dict and tuple of literals by a name, so that it is built once.
+
+    Left operands of + and % are checked.
+    """
 
     def __init__(self) -> None:
         self.constants: dict[str, object] = {}
 
     def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mod):
+            self.generic_visit(node)
+            checked = ast.Call(ast.Name(_check_number.__name__, ast.Load()), [node.left], [])
+            return ast.BinOp(checked, node.op, node.right)
         if not isinstance(node, ast.List | ast.Set | ast.Dict | ast.Tuple):
             return self.generic_visit(node)
         name = f"_{len(self.constants)}"
@@ -443,10 +471,11 @@ def _compile(text: str) -> tuple[CodeType, dict[str, object]]:
         is_plain_call = not isinstance(node, ast.Call) or isinstance(node.func, ast.Name)
         if not (isinstance(node, _ALLOWED) and is_known and is_plain_call):
             raise ArgumentError(f"A predicate cannot have {ast.unparse(node)[:60]!r}.")
-    literals = _LiteralConstants()
-    checked = ast.Expression(literals.visit(tree.body))
+    transformer = _Checked()
+    checked = ast.Expression(transformer.visit(tree.body))
     ast.fix_missing_locations(checked)
-    names = {"__builtins__": {}, **_FUNCTIONS, **literals.constants}
+    called = {**_FUNCTIONS, _check_number.__name__: _check_number}
+    names = {"__builtins__": {}, **called, **transformer.constants}
     return compile(checked, "<predicate>", "eval"), names
 
 

@@ -35,6 +35,9 @@ Lines = queue.SimpleQueue[str | None]  # The lines that a process wrote, and Non
 
 # Seconds for an answer while the input is open, until the program has answered two requests.
 _PATIENCE: Final = 5.0
+# Seconds after its first answer in which a process may show that it writes too many lines. Later
+# they look like lines of the next answer.
+_SILENCE: Final = 0.1
 # Answers that are compared between two processes, because a seed that is fixed at the start does
 # not show in one.
 _COMPARED_LINES: Final = 64
@@ -92,6 +95,8 @@ class Program:
         process.write(request)
         lines = process.read(n, self._time_limit if self._stays else _PATIENCE)
         if len(lines) == n:
+            if is_first:
+                process.expect_silence(_SILENCE, call)
             # After a second answer of the same process it is known to stay.
             self._stays = self._stays or (None if is_first else True)
             return lines
@@ -146,12 +151,16 @@ class _Process:
 
     def has_ended(self, call: str) -> bool:
         """Return whether it ended without an error; raise if it wrote too many lines."""
-        if self.read(1, 0.0):
-            raise TargetError(f"{call} wrote more lines than it was asked for.")
+        self.expect_silence(0.0, call)
         if self._popen.poll() is None:
             return False
         self.finish(time.monotonic() + _PATIENCE, call, _PATIENCE)
         return True
+
+    def expect_silence(self, seconds: float, call: str) -> None:
+        """Raise if it writes a line that it was not asked for within some seconds."""
+        if self.read(1, seconds):
+            raise TargetError(f"{call} wrote more lines than it was asked for.")
 
     def write(self, text: str) -> None:
         """Send a text, in a thread: the process may write before it has read all."""

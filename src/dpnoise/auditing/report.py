@@ -358,6 +358,14 @@ class Report:
         """Return the report that `to_dict` converted."""
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise ArgumentError(f"The report must have format {FORMAT}.")
+        try:
+            return cls._from_fields(data)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            damaged = f"The report is damaged: {type(error).__name__}: {error}"
+            raise ArgumentError(damaged) from error
+
+    @classmethod
+    def _from_fields(cls, data: dict[str, Any]) -> Self:
         fields = {name: data[name] for name in cls.__dataclass_fields__}
         # JSON has no infinity: an infinite epsilon is a text.
         bounds = "epsilon_lower", "certified", "dispersion", "if_dependent"

@@ -108,6 +108,10 @@ class Tuning:
     least_equal_count: int = 200
 
     # Views of an output.
+    # Outputs that show whether the texts of a part hardly repeat, and the least share of different
+    # ones among them if so.
+    texts_compared: int = 1_000
+    distinct_share: float = 0.9
     discrete_values: int = 24  # Most distinct numbers of a part of an output that is discrete.
     fraction_values: int = 256  # Most distinct fractions of a part with a view of its fraction.
     parts_viewed: int = 64  # Most parts with a view each: it limits the time for wide outputs.
@@ -175,7 +179,11 @@ class Tuning:
 
     # Rare leaks.
     least_leak_hits: int = 4  # Least hits at one data set of what the other never gave.
-    leaks_of_column: int = 256  # Most numbers or texts of a column: those with the most hits.
+    leaks_of_column: int = 256  # Most numbers or texts of a column: those with the most evidence.
+    # Outputs on each side of a number that show which data set is likelier there.
+    leak_neighbours: int = 100
+    # The largest share of one data set near a number, for claims that do not limit it.
+    leak_share: float = 0.9
     leak_work: int = 20_000_000  # Most outputs of each data set times columns: a second.
 
     # Boosted trees.

@@ -13,8 +13,9 @@ from itertools import chain, pairwise
 from typing import Any, Final
 
 import numpy as np
+from scipy import special
 
-from dpnoise.auditing.attacks.certified_bounds import BoundEstimator
+from dpnoise.auditing.attacks.certified_bounds import BoundEstimator, Claim
 from dpnoise.auditing.learned import expected_bounds, rare, steps, views, wide
 from dpnoise.auditing.learned.expected_bounds import Proposal, Score
 from dpnoise.auditing.learned.steps import Cells, Steps
@@ -71,14 +72,17 @@ def propose_events(
     all_views += views.views_given(np.concatenate(sample), names, public)
     events: list[Proposal] = []
     scores = _learn_scores(all_views, fit, combine, quick=quick)
-    columns = [j for j in views.varying_columns(np.concatenate(sample)) if j > 0]
+    columns = [j for j in views.informative_columns(np.concatenate(sample), text) if j > 0]
     relearned: dict[int, Score] = {}
     scores = chain(scores, _discriminants(columns, fit, combine, select, relearned, quick=quick))
     if tree_seed is not None and len(columns) > 1:
         most = min(TUNING.boosting_outputs, TUNING.boosting_work // len(columns))
         scores = chain(scores, _boost_trees(fit.first(most), combine.first(most), tree_seed))
     if not quick:
-        leaks = rare.find_rare_leaks(rows0[: cuts[2]], rows1[: cuts[2]], columns, names, text)
+        claimed = _claimed_share(estimator.claim)
+        learned = rows0[: cuts[2]], rows1[: cuts[2]]
+        with_ids = [j for j in views.varying_columns(np.concatenate(sample)) if j > 0]
+        leaks = rare.find_rare_leaks(*learned, with_ids, names, text, claimed)
         scores = chain(scores, [] if leaks is None else [leaks])
     for score in scores:
         rows = select.first(TUNING.summing_outputs) if len(score.views) > 1 else select
@@ -87,6 +91,11 @@ def propose_events(
         replace(event, score=relearned.get(id(event.score), event.score))
         for event in expected_bounds.drop_duplicates(events)
     ]
+
+
+def _claimed_share(claim: Claim) -> float:
+    """Return the most that a claim allows one data set to have of the outputs with one number."""
+    return float(special.expit(claim.value)) if claim.is_ratio else TUNING.leak_share
 
 
 def propose_half(rows: Floats, names: Sequence[str], text: Text = views.no_text) -> Proposal | None:

@@ -9,8 +9,13 @@ import numpy as np
 from dpnoise.auditing.learned.expected_bounds import Proposal
 from dpnoise.auditing.learned.steps import Steps, find_cells
 from dpnoise.auditing.learned.views import PARTS, View
-from dpnoise.auditing.output_parts import OutputParts
-from dpnoise.auditing.predicates import evaluate_predicate, pattern_of, with_form
+from dpnoise.auditing.output_parts import OutputParts, printed_number
+from dpnoise.auditing.predicates import (
+    evaluate_predicate,
+    pattern_of,
+    with_form,
+    with_printed_number,
+)
 from dpnoise.core.arrays import Flags, Floats
 
 Decode = Callable[[Floats], Sequence[Sequence[object]]]
@@ -34,7 +39,11 @@ def write_event(
     code have the other one. `form` is the index of the form of an output, if events may read it.
     An output begins with the values of the caller's `views`, given by their names.
     """
-    output = f"own(y, {', '.join(map(repr, views))})" if views else "y"
+    output = "y"
+    if views:
+        is_printed = [*views] == [printed_number.__name__]
+        own = f"own(y, {', '.join(map(repr, views))})"
+        output = f"{with_printed_number.__name__}(y)" if is_printed else own
     return _Writer(proposal, decode, codes or {}, other_code, form, output).write()
 
 

@@ -1,11 +1,16 @@
 """Rare leaks: what was seen several times at one data set and never at the other.
 
 These are numbers, texts and whole outputs, and numbers beyond all of the other data set. Each is
-too rare to be noticed among the cells of a view. Taken together they are one score: the logarithm
-of how often each was seen.
+too rare to be noticed among the cells of a view. Taken together they are one score, the evidence
+of each: the negative logarithm of the probability that chance gives all of its hits to one data
+set. For a number, that is the probability of the numbers near it: of a noisy value, many numbers
+have all hits at one data set, because all near it are likelier there.
 """
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final
 
 import numpy as np
@@ -27,14 +32,20 @@ from dpnoise.core.arrays import Floats, Integers
 
 _INTEGERS: Final = np.arange(-(1 << 15), 1 << 15, dtype=np.float64)  # All of 16 bits.
 
-Tails = list[tuple[float, bool, float]]  # The cut, whether the tail is above it, and its ratio.
+Tails = list[tuple[float, bool, float]]  # The cut, whether the tail is above it, and its evidence.
 
 
 def find_rare_leaks(
-    rows0: Rows, rows1: Rows, columns: Sequence[int], names: Sequence[str], text: Text
+    rows0: Rows,
+    rows1: Rows,
+    columns: Sequence[int],
+    names: Sequence[str],
+    text: Text,
+    claimed_share: float = 0.5,
 ) -> Score | None:
     """Return the score of all rare leaks in rows of two data sets, or None if there are none.
 
+    `claimed_share` is the most that a claim allows one data set to have of the hits of a number.
     A leak that only chance made is harmless: the threshold of the score is chosen on other rows.
     """
     most = TUNING.leak_work // (1 + len(columns))
@@ -42,17 +53,23 @@ def find_rare_leaks(
     found: list[tuple[View, Steps]] = []
     if not columns:
         return None
-    # One of the four tails of any column has fewer hits of one data set only by chance.
-    least_in_tail = TUNING.least_leak_hits + int(np.log2(4 * max(1, len(columns))))
-    seen = [_look_at(rows0[:, j], rows1[:, j], text, least_in_tail) for j in columns]
+    # One of the four tails of any column has less evidence only by chance.
+    least_of_tail = TUNING.least_leak_hits * math.log(2) + math.log(4 * len(columns))
+    seen: list[tuple[_Repeated, Tails]] = []
+    for j in columns:
+        samples = _Samples.of(rows0[:, j], rows1[:, j], claimed_share)
+        seen.append((samples.repeated_numbers(text), samples.tails(text, least_of_tail)))
     if len(columns) > 1:
-        seen.append(_look_at(row_codes(rows0), row_codes(rows1), None, least_in_tail))
-    of_values = zip(*(values for values, _ in seen), strict=True)
-    _, all_hits, totals = (np.concatenate(parts) for parts in of_values)
-    least = _least_hits(all_hits, totals)
-    for j, ((values, hits, _), tails) in zip([*columns, None], seen, strict=False):
-        are_leaks = np.abs(hits) >= least
-        step = _leaks_of(values[are_leaks], hits[are_leaks], tails)
+        codes = _Samples.of(row_codes(rows0), row_codes(rows1), claimed_share)
+        seen.append((codes.repeated_numbers(None), []))
+    leaks = [numbers.leaks() for numbers, _ in seen]
+    least = _least_evidence(
+        np.concatenate([np.abs(evidence) for _, evidence in leaks]),
+        np.concatenate([numbers.possible_evidence.ravel() for numbers, _ in seen]),
+    )
+    for j, (values, evidence), (_, tails) in zip_longest([*columns], leaks, seen):
+        are_kept = np.abs(evidence) >= least
+        step = _leaks_of(values[are_kept], evidence[are_kept], tails)
         if step is None:
             continue
         if j is None:
@@ -76,20 +93,96 @@ def _view_of_whole(rows: Rows, step: Steps) -> View:
     return View(words, LEAKS, take, coded=True, source=source, examples=examples)
 
 
-def _look_at(
-    x0: Rows, x1: Rows, text: Text | None, least_in_tail: int
-) -> tuple[tuple[Floats, Floats, Floats], Tails]:
-    """Return values and tails of one data set only; codes have no order, and so no `text`."""
-    if x0.dtype != np.int16:
-        sorted0, sorted1 = (np.sort(x[~np.isnan(x)].astype(np.float64)) for x in (x0, x1))
-        values = _values_of_one_side(sorted0, sorted1)
-    else:
-        count0, count1 = map(_count_integers, (x0, x1))
-        sorted0, sorted1 = np.repeat(_INTEGERS, count0), np.repeat(_INTEGERS, count1)
-        repeated = count0 + count1 >= TUNING.least_leak_hits
-        values = _leaks_among(_INTEGERS[repeated], count0[repeated], count1[repeated])
-    tails = [] if text is None else _tails_of_one_side(sorted0, sorted1, text, least_in_tail)
-    return values, tails
+@dataclass(frozen=True)
+class _Repeated:
+    """Numbers seen several times, with their hits and evidence: a row for each data set.
+
+    `possible_evidence` is that of each number if all of its hits were at that data set.
+    """
+
+    numbers: Floats
+    hits: Integers
+    possible_evidence: Floats
+
+    def leaks(self) -> tuple[Floats, Floats]:
+        """Return the numbers seen at one data set only, and their evidence.
+
+        Evidence of the second data set is negative.
+        """
+        signs = (self.hits[1] == 0).astype(int) - (self.hits[0] == 0)
+        evidence = signs * np.where(signs > 0, *self.possible_evidence)
+        return self.numbers[signs != 0] + 0.0, evidence[signs != 0]
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """One part of the outputs at two data sets, sorted: x0, x1, and both together."""
+
+    x0: Floats
+    x1: Floats
+    both: Floats
+    claimed_share: float
+
+    @classmethod
+    def of(cls, x0: Rows, x1: Rows, claimed_share: float) -> "_Samples":
+        if x0.dtype == np.int16:
+            count0, count1 = map(_count_integers, (x0, x1))
+            counts = count0, count1, count0 + count1
+            ordered = [np.repeat(_INTEGERS, count) for count in counts]
+        else:
+            known = [x[~np.isnan(x)].astype(np.float64) for x in (x0, x1)]
+            ordered = [np.sort(x) for x in (*known, np.concatenate(known))]
+        return cls(ordered[0], ordered[1], ordered[2], claimed_share)
+
+    def repeated_numbers(self, text: Text | None) -> _Repeated:
+        """Return all numbers seen several times. Without `text`, they are codes without order."""
+        others = TUNING.least_leak_hits - 1
+        numbers = np.unique(self.both[others:][self.both[others:] == self.both[: -others or None]])
+        hits = self._counts(numbers, numbers)
+        shares = np.full(hits.shape, 0.5)
+        if text is not None:
+            ordered = np.array([text(x) is None for x in numbers.tolist()], np.bool_)
+            shares[:, ordered] = self._shares_near(numbers[ordered], hits[:, ordered])
+        return _Repeated(numbers, hits, -np.log(shares) * hits.sum(axis=0))
+
+    def tails(self, text: Text, least: float) -> Tails:
+        """Return (cut, is high, evidence) of each tail with numbers of one data set only."""
+        tails = []
+        if not len(self.x0) or not len(self.x1):
+            return []
+        for x, other, side in ((self.x0, self.x1, 0), (self.x1, self.x0, 1)):
+            above = x[np.searchsorted(x, other[-1], "right") :]
+            below = x[: np.searchsorted(x, other[0], "left")]
+            for beyond, last, is_high in ((above, other[-1], True), (below, other[0], False)):
+                if not len(beyond) or text(float(beyond[0])) is not None:
+                    continue
+                inside = np.array([[0], [0]])
+                inside[side] = len(beyond)
+                share = float(self._shares_near(np.array([last]), inside)[side, 0])
+                evidence = -len(beyond) * math.log(share)
+                if evidence >= least:
+                    # Most of these numbers are beyond the cut, and few others by chance.
+                    cut = float((last + np.median(beyond)) / 2)
+                    tails.append((cut, is_high, evidence if side == 0 else -evidence))
+        return tails
+
+    def _counts(self, low: Floats, high: Floats) -> Integers:
+        """Return how many outputs of each data set are from each of `low` to each of `high`."""
+        return np.stack([np.searchsorted(x, high, "right") - np.searchsorted(x, low, "left")
+                         for x in (self.x0, self.x1)])  # fmt: skip
+
+    def _shares_near(self, numbers: Floats, hits: Integers) -> Floats:
+        """Return the share of each data set of the outputs just below and above each number.
+
+        `hits` are not counted. No share is above the claimed one, because several leaks may be
+        close, nor below a half, because few outputs are counted.
+        """
+        reach, last = TUNING.leak_neighbours, len(self.both) - 1
+        low = self.both[np.maximum(np.searchsorted(self.both, numbers, "left") - reach, 0)]
+        high = self.both[np.minimum(np.searchsorted(self.both, numbers, "right") + reach - 1, last)]
+        near = self._counts(low, high) - hits
+        shares = (near + 0.5) / (near.sum(axis=0) + 1.0)
+        return np.asarray(np.clip(shares, 0.5, self.claimed_share))
 
 
 def _count_integers(x: Rows) -> Integers:
@@ -98,71 +191,37 @@ def _count_integers(x: Rows) -> Integers:
     return np.roll(np.bincount(words, minlength=len(_INTEGERS)), len(_INTEGERS) // 2)
 
 
-def _leaks_of(values: Floats, hits: Floats, tails: Tails) -> Steps | None:
-    """Return the leaks of one number of the outputs: single values, and tails."""
+def _leaks_of(values: Floats, evidence: Floats, tails: Tails) -> Steps | None:
+    """Return the leaks of one part of the outputs, single values and tails, by their evidence."""
     if not len(values) and not tails:
         return None
-    most = np.argsort(-np.abs(hits), kind="stable")[: TUNING.leaks_of_column]
-    values, hits = values[most], hits[most]
+    most = np.argsort(-np.abs(evidence), kind="stable")[: TUNING.leaks_of_column]
+    values, evidence = values[most], evidence[most]
     cuts = np.array([cut for cut, _, _ in tails])
     edges = np.unique(np.concatenate([values, np.nextafter(values, np.inf), cuts, [np.inf]]))
     ratios = np.zeros(len(edges) + 1)
-    for cut, is_high, ratio in tails:
+    for cut, is_high, of_tail in tails:
         cell = int(find_cells(edges, np.array([cut]))[0])
-        ratios[cell:-1] += ratio * is_high
-        ratios[:cell] += ratio * (not is_high)
-    ratios[find_cells(edges, values)] += np.sign(hits) * np.log(2.0 * np.abs(hits) + 1)
+        ratios[cell:-1] += of_tail * is_high
+        ratios[:cell] += of_tail * (not is_high)
+    ratios[find_cells(edges, values)] += evidence
     return Steps(edges, ratios)
 
 
-def _values_of_one_side(x0: Floats, x1: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the numbers seen several times at one data set only, with their hits.
+def _least_evidence(leaks: Floats, possible: Floats) -> float:
+    """Return the least evidence with which at most half of the leaks are due to chance.
 
-    The numbers must be sorted. Hits at the second data set are negative. The third result has the
-    hits at both data sets of every number that was seen several times.
-    """
-    both, others = np.sort(np.concatenate([x0, x1])), TUNING.least_leak_hits - 1
-    values = both[others:][both[others:] == both[: len(both) - others]]
-    values = values[np.append(True, values[1:] != values[:-1])[: len(values)]]
-    c0, c1 = (
-        np.searchsorted(x, values, "right") - np.searchsorted(x, values, "left") for x in (x0, x1)
-    )
-    return _leaks_among(values, c0, c1)
+    `leaks` is the evidence of the leaks; `possible` that of all numbers, if all of their hits were
+    at one data set. Chance gives evidence x with probability exp(-x).
 
-
-def _leaks_among(values: Floats, c0: Integers, c1: Integers) -> tuple[Floats, Floats, Floats]:
-    leaks = (c0 == 0) | (c1 == 0)
-    return values[leaks] + 0.0, (c0 - c1)[leaks].astype(np.float64), (c0 + c1).astype(np.float64)
-
-
-def _least_hits(hits: Floats, totals: Floats) -> int:
-    """Return the least hits with which at most half of the numbers of one side are due to chance.
-
-    A number that is as likely at both data sets has all of its hits at one of them with probability
-    2^(1 - hits). Among many parts with many numbers, chance makes leaks of few hits.
-
-    >>> _least_hits(np.array([4.0, -5.0, 12.0]), np.array([4.0, 5.0, 12.0]))
+    >>> three_leaks = np.log(2) * np.array([4, 5, 12])
+    >>> round(_least_evidence(three_leaks, three_leaks) / np.log(2))
     4
-    >>> _least_hits(np.array([4.0, -5.0, 12.0]), np.array([4.0] * 30 + [12.0]))
+    >>> round(_least_evidence(three_leaks, np.repeat(three_leaks, [30, 1, 1])) / np.log(2))
     5
     """
-    least = TUNING.least_leak_hits
-    while 2 * np.exp2(1.0 - totals[totals >= least]).sum() > (np.abs(hits) >= least).sum():
-        least += 1
-    return least
-
-
-def _tails_of_one_side(x0: Floats, x1: Floats, text: Text, least: int) -> Tails:
-    """Return (cut, is high, log ratio) of each tail with several numbers of one data set only."""
-    tails = []
-    if not len(x0) or not len(x1):
-        return []
-    for x, other, side in ((x0, x1, 1), (x1, x0, -1)):
-        above = x[np.searchsorted(x, other[-1], "right") :]
-        below = x[: np.searchsorted(x, other[0], "left")]
-        for beyond, last, is_high in ((above, other[-1], True), (below, other[0], False)):
-            if len(beyond) >= least and text(float(beyond[0])) is None:
-                # Most of these numbers are beyond the cut, and few others by chance.
-                cut = float((last + np.median(beyond)) / 2)
-                tails.append((cut, is_high, side * float(np.log(2.0 * len(beyond) + 1))))
-    return tails
+    leaks, possible = np.sort(leaks), np.sort(possible)
+    by_chance = np.append(np.exp(-possible)[::-1].cumsum()[::-1], 0.0)
+    found = len(leaks) - np.searchsorted(leaks, leaks)
+    enough = 2 * by_chance[np.searchsorted(possible, leaks)] <= found
+    return float(leaks[enough.argmax()]) if enough.any() else math.inf

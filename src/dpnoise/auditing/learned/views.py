@@ -97,7 +97,7 @@ def views_of(
     `ranked` are the columns, the most revealing first: the first ones have a view each.
     """
     # Column 0 is the length of the output.
-    columns = varying_columns(sample)
+    columns = informative_columns(sample, text)
     numbers, most = [j for j in columns if j > 0], TUNING.parts_viewed
     leading = [j for j in (columns if ranked is None else ranked) if j in {*columns}]
     viewed = sorted(leading[:most])
@@ -126,6 +126,21 @@ def views_of(
 def varying_columns(sample: Rows) -> list[int]:
     """Return the columns that are not constant in a sample."""
     return [j for j in range(sample.shape[1]) if _varies(sample[:, j])]
+
+
+def informative_columns(sample: Rows, text: Text) -> list[int]:
+    """Return the columns that vary, without those of texts that hardly repeat, such as ids.
+
+    The codes of such texts say nothing of other releases.
+    """
+    few = sample[: TUNING.texts_compared]
+    return [j for j in varying_columns(sample) if not (j and _are_distinct_texts(few[:, j], text))]
+
+
+def _are_distinct_texts(x: Rows, text: Text) -> bool:
+    values = np.unique(x[~np.isnan(x)])
+    is_distinct = len(values) > TUNING.distinct_share * len(x)
+    return is_distinct and all(text(value) is not None for value in values.tolist())
 
 
 def part_source(j: int) -> str:
