@@ -27,7 +27,7 @@ import pytest
 from scipy import stats
 from support.alarms import check_probability
 from support.forks import fork_in_c, needs_fork, output_of_child, output_of_child_of_thread
-from support.page_blocks import DOCS, commands
+from support.page_blocks import DOCS, code_with_output, commands
 from support.page_examples import check_commands
 from support.verdicts import run_attack
 
@@ -931,9 +931,7 @@ def test_the_example_of_the_page_prints_what_it_shows(tmp_path: Path) -> None:
 
 def test_the_page_prints_what_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
     page = (DOCS / "harden-diffprivlib.md").read_text(encoding="utf-8")
-    blocks = re.findall(
-        r"^```python\n(.*?)^```\n\n```output\n(.*?)^```", page, re.MULTILINE | re.DOTALL
-    )
+    blocks = code_with_output("harden-diffprivlib.md")
     assert len(blocks) == 3
     names: dict[str, Any] = {}
     for code, shown in blocks:

@@ -1,12 +1,17 @@
 """Every example of the pages is run by a test, or has a reason not to be."""
 
+import os
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import pytest
+from support.page_blocks import code_with_output
 from support.page_examples import NAMED_FILE
+from write_help import help_texts
 
 from dpnoise.statistics import load_request
 
@@ -16,17 +21,27 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
-# Pages whose blocks a separate test runs or compares; the test names the page.
-PAGES_OF_OTHER_TESTS = {
-    "docs/adding-a-form.md": "tests/kernels/test_added_form.py",
-    "docs/case-study.md": "tests/project/test_case_study.py",
-    "docs/coming-from.md": "tests/peers/test_coming_from.py",
-    "docs/command-line.md": "tools/write_help.py",
-    "docs/leakage.md": "tests/auditing/test_leakage.py",
-    "docs/performance.md": "tests/project/test_benchmarks.py",
+# Blocks that a separate test runs or compares, by page and first line, and this test.
+ADDED_FORM = "tests/kernels/test_added_form.py"
+COMING_FROM = "tests/peers/test_coming_from.py"
+BENCHMARKS = "tests/project/test_benchmarks.py"
+RUN_BY_OTHER_TESTS = {
+    ("docs/adding-a-form.md", "# reference.py"): ADDED_FORM,
+    ("docs/adding-a-form.md", "# kernels/certified.py"): ADDED_FORM,
+    ("docs/coming-from.md", 'clinics = ["ennis", "cork", "tralee", "a'): COMING_FROM,
+    ("docs/coming-from.md", "from dpnoise.statistics import Question,"): COMING_FROM,
+    ("docs/coming-from.md", "import opendp.prelude as dp"): COMING_FROM,
+    ("docs/coming-from.md", "import polars as pl"): COMING_FROM,
+    ("docs/leakage.md", "$ dpnoise leakage --plot leakage.png"): "tests/auditing/test_leakage.py",
+    ("docs/performance.md", "SELECT count(income), sum(least(greatest"): BENCHMARKS,
+    ("docs/performance.md", "WITH top_groups AS ("): BENCHMARKS,
+    ("docs/performance.md", "SELECT city, CAST(floor(least(greatest(x"): BENCHMARKS,
 }
 
-# Its Python has separate blocks for its output, which a test compares.
+# Its blocks without a language are what `--help` prints, which test_project.py compares.
+PAGE_WITH_HELP = "docs/command-line.md"
+
+# Its Python has separate blocks for its output, which tests/integrations/test_diffprivlib.py compares.
 PAGE_WITH_OUTPUT = "docs/harden-diffprivlib.md"
 
 # Blocks that no test runs, by page and first line, and why.
@@ -50,6 +65,8 @@ NOT_RUN = {
         "docs/contributing.md",
         "python tools/mutants.py --module statist",
     ): "takes minutes, as `make mutants`",
+    ("docs/coming-from.md", "from tmlt.analytics import ("): "Tumult Analytics needs x86-64",
+    ("docs/coming-from.md", "import csv"): "PipelineDP needs x86-64",
     (
         "docs/dp-sgd.md",
         "plain Opacus   epsilon 3, delta 1e-05: a",
@@ -109,9 +126,23 @@ def is_run(block: Block, files: set[str]) -> bool:
         or prompts
         or block.language == "toml"  # Tested below.
         or block.text in files
-        or block.page in PAGES_OF_OTHER_TESTS
-        or (block.page == PAGE_WITH_OUTPUT and block.language in {"python", "output"})
+        or (block.page, block.start) in RUN_BY_OTHER_TESTS
+        or (block.page == PAGE_WITH_HELP and block.text in help_blocks())
+        or (block.page == PAGE_WITH_OUTPUT and block.text in blocks_with_output())
     )
+
+
+@cache
+def help_blocks() -> set[str]:
+    """Return what `--help` prints of each command."""
+    with mock.patch.dict(os.environ, {"COLUMNS": "80"}):
+        return set(re.findall(r"^```\n(.*?)^```$", help_texts(), re.MULTILINE | re.DOTALL))
+
+
+@cache
+def blocks_with_output() -> set[str]:
+    """Return the blocks of Python and of output that tests/integrations/test_diffprivlib.py runs."""
+    return {text for pair in code_with_output(Path(PAGE_WITH_OUTPUT).name) for text in pair}
 
 
 # What completes a part of a request: each setting of the pages is then one that is understood.
@@ -168,6 +199,10 @@ def test_every_reason_is_of_a_block_that_no_test_runs() -> None:
     assert set(NOT_RUN) <= not_run, set(NOT_RUN) - not_run
 
 
-@pytest.mark.parametrize(("page", "test"), PAGES_OF_OTHER_TESTS.items())
-def test_the_other_tests_name_their_page(page: str, test: str) -> None:
+@pytest.mark.parametrize(("block", "test"), RUN_BY_OTHER_TESTS.items())
+def test_the_other_tests_name_the_page_of_a_block_that_exists(
+    block: tuple[str, str], test: str
+) -> None:
+    page, start = block
     assert Path(page).name in (ROOT / test).read_text()
+    assert start in [block.start for block in blocks_of(ROOT / page)]

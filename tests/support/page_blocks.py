@@ -38,5 +38,12 @@ def code(page: str) -> dict[str, str]:
     return {heading: block[1] for heading, block in blocks.items() if block}
 
 
+def code_with_output(page: str) -> list[tuple[str, str]]:
+    """Return the Python blocks of a page that a block of output follows, with this output."""
+    return re.findall(
+        r"^```python\n(.*?)^```\n\n```output\n(.*?)^```", _text(page), re.MULTILINE | re.DOTALL
+    )
+
+
 def _text(page: str) -> str:
     return (DOCS / page).read_text(encoding="utf-8")
