@@ -30,9 +30,9 @@ def cauchy_1_formula(u: Sequence[reference.Digits]) -> arb:
 
 @compile_kernel
 def cauchy_1(word: Word, bits: int) -> tuple[float, float]:
-    left = np.float64(np.int64(ones_after(word, bits) & LOW_63_BITS)) * power_of_two(-64)
-    t = sinpi(half_turn(word, 53)) / sinpi(left)
-    inverse = reciprocal_bound(left)
+    y = np.float64(np.int64(ones_after(word, bits) & LOW_63_BITS)) * power_of_two(-64)
+    t = sinpi(half_turn(word, 53)) / sinpi(y)
+    inverse = reciprocal_bound(y)
     unseen = (ROUND + power_of_two(-bits)) * inverse * inverse
     return with_sign_of(word, t), ROUND * (1.0 + t) + unseen
 
