@@ -41,11 +41,12 @@ RUN_BY_OTHER_TESTS = {
 # Its blocks without a language are what `--help` prints, which test_project.py compares.
 PAGE_WITH_HELP = "docs/command-line.md"
 
-# Its Python has separate blocks for its output, which tests/integrations/test_diffprivlib.py compares.
+# Its Python has separate blocks for its output, which test_diffprivlib.py compares.
 PAGE_WITH_OUTPUT = "docs/harden-diffprivlib.md"
 
 # Blocks that no test runs, by page and first line, and why.
 MAKE = "test_project.py compares the targets with those of the Makefile"
+NO_BUILD = "no target installs this library, which has no build for aarch64"
 INSTALL = "installs packages from a network"
 PART = "shows a part of the output above; chance orders its rows"
 OF_PYTEST = "tests/integrations/test_pytest_fixture.py runs a suite with this plugin"
@@ -65,8 +66,8 @@ NOT_RUN = {
         "docs/contributing.md",
         "python tools/mutants.py --module statist",
     ): "takes minutes, as `make mutants`",
-    ("docs/coming-from.md", "from tmlt.analytics import ("): "Tumult Analytics needs x86-64",
-    ("docs/coming-from.md", "import csv"): "PipelineDP needs x86-64",
+    ("docs/coming-from.md", "from tmlt.analytics import ("): NO_BUILD,
+    ("docs/coming-from.md", "import csv"): NO_BUILD,
     (
         "docs/dp-sgd.md",
         "$ python -W ignore examples/dp_sgd.py",
@@ -141,7 +142,7 @@ def help_blocks() -> set[str]:
 
 @cache
 def blocks_with_output() -> set[str]:
-    """Return the blocks of Python and of output that tests/integrations/test_diffprivlib.py runs."""
+    """Return the blocks of Python and of output that test_diffprivlib.py compares."""
     return {text for pair in code_with_output(Path(PAGE_WITH_OUTPUT).name) for text in pair}
 
 
