@@ -1,6 +1,7 @@
 """The project itself: public names, light imports, and pages whose examples run."""
 
 import ast
+import difflib
 import doctest
 import math
 import os
@@ -315,21 +316,46 @@ def test_links_between_the_pages_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def text_on_pypi() -> str:
+    """Return the README as the build changes it for PyPI."""
+    text = (ROOT / "README.md").read_text()
+    hook = PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    for substitution in hook["substitutions"]:
+        text, changes = re.subn(substitution["pattern"], substitution["replacement"], text)
+        assert changes, f"the README has nothing that matches {substitution['pattern']}"
+    return text
+
+
 def test_the_readme_on_pypi_leads_to_the_repository() -> None:
     """PyPI has only the README, so the build makes pictures and links absolute."""
-    text = readme = (ROOT / "README.md").read_text()
-    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    hook = pyproject["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
-    for substitution in hook["substitutions"]:
-        text = re.sub(substitution["pattern"], substitution["replacement"], text)
+    text = text_on_pypi()
     links = re.findall(r"\]\(([^)]+)\)", text)
     assert all(link.startswith(("https://", "#")) for link in links)
-    source = pyproject["project"]["urls"]["Source"]
+    source = PYPROJECT["project"]["urls"]["Source"]
     raw = source.replace("github.com", "raw.githubusercontent.com")
     pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
     assert pictures
     assert all(picture.startswith(f"{raw}/main/docs/pictures/") for picture in pictures)
-    assert text.replace(f"{raw}/main/", "").replace(f"{source}/blob/main/", "") == readme
+
+
+def test_the_readme_on_pypi_differs_only_in_its_links_and_in_how_to_install() -> None:
+    text = text_on_pypi()
+    source = PYPROJECT["project"]["urls"]["Source"]
+    raw = source.replace("github.com", "raw.githubusercontent.com")
+    relative = text.replace(f"{raw}/main/", "").replace(f"{source}/blob/main/", "").splitlines()
+    readme = (ROOT / "README.md").read_text().splitlines()
+    changes = [line for line in difflib.ndiff(readme, relative) if line.startswith(("- ", "+ "))]
+    added = [line for line in changes if line.startswith("+ ")]
+    assert '+ pip install "dpnoise[cli]"' in added
+    status = next(line for line in added if line.startswith("+ **Status"))
+    assert status.endswith(":")
+    assert len(added) == 2
+    assert "not on PyPI" not in text
+    assert "git clone" not in text
+    assert '```\npip install "dpnoise[cli]"\n```' in text
 
 
 def anchors(page: Path) -> set[str]:
