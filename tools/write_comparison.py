@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "scoreboard.md"
 HOME = ROOT / "docs" / "index.md"
 PICTURE = ROOT / "docs" / "pictures" / "certified.svg"
+GAP = 0.3  # From a bar or the dashed line to its text, in units of epsilon.
 BROKEN, NOT_BROKEN = "#d1493f", "#3b8fc0"
 
 # The targets that people use; the picture has one bar for each. The table has all targets.
@@ -41,6 +42,7 @@ COMMON = {
 PUBLIC_SINCE = {"laplace": "2012", "gaussian": "2022"}
 FOUND_HERE = {"pydp.gaussian": "[not yet](disclosures.md)"}
 OURS = "dpnoise."
+STANDARD_LIBRARY = "random."
 
 
 def table(reports: list[Report]) -> str:
@@ -52,10 +54,17 @@ def table(reports: list[Report]) -> str:
         verdict = "**broken**" if report.broken else "not broken by these attacks"
         attack = report.findings[0].attack if report.broken else ""
         lines.append(
-            f"| {report.target} | {report.version} | {certified} | {bound_text(report.ceiling)} "
-            f"| {verdict} | {attack} | {publication(report)} | `{command(report)}` |"
+            f"| {report.target} | {version_of(report)} "
+            f"| {certified} | {bound_text(report.ceiling)} | {verdict} | {attack} "
+            f"| {publication(report)} | `{command(report)}` |"
         )
     return "\n".join([*lines, "", *measured_on(reports)])
+
+
+def version_of(report: Report) -> str:
+    """Return the version of what a target calls: that of Python for the standard library."""
+    standard = report.target.startswith(STANDARD_LIBRARY)
+    return f"Python {report.versions['python']}" if standard else report.version
 
 
 def publication(report: Report) -> str:
@@ -129,12 +138,11 @@ def draw(bars: list[Bar], confidence: float, target: Path = PICTURE) -> None:
         colours = [BROKEN if bar.broken else NOT_BROKEN for bar in bars]
         axis.barh([bar.label for bar in bars], [bar.certified for bar in bars], color=colours)
         axis.axvline(bars[0].claimed, color=INK, linestyle="--", linewidth=1.2)
-        axis.text(
-            bars[0].claimed + 0.08, -1, f"used as if epsilon were {bars[0].claimed:g}", va="center"
-        )
+        claim = f"used as if epsilon were {bars[0].claimed:g}"
+        axis.text(bars[0].claimed + GAP, -1, claim, va="center")
         for row, bar in enumerate(bars):
             verdict = "broken" if bar.broken else "not broken"
-            right = max(bar.certified, bar.claimed) + 0.1
+            right = max(bar.certified, bar.claimed) + GAP
             axis.text(
                 right,
                 row,

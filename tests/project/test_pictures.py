@@ -104,6 +104,16 @@ def test_each_row_of_the_table_of_audits_says_how_to_repeat_it_and_what_is_publi
     assert write_comparison.command(reports[1]).endswith("pydp.gaussian --epsilon 1 --delta 1e-6")
 
 
+def test_the_version_of_the_standard_library_is_that_of_python() -> None:
+    versions = {"python": "3.11.7", "dpnoise": "0.2.0", "machine": "a machine"}
+    broken = replace(example_report.broken_report(), version="2.4.6", versions=versions)
+    assert write_comparison.version_of(replace(broken, target="numpy.laplace")) == "2.4.6"
+    gauss = replace(broken, target="random.gauss", version="")
+    assert write_comparison.version_of(gauss) == "Python 3.11.7"
+    page = write_comparison.PAGE.read_text()
+    assert page.count("| random.") == page.count(" | Python 3.11.7 |") == 3
+
+
 def test_the_picture_of_audits_has_no_background_and_names_each_verdict(tmp_path: Path) -> None:
     reports = [
         replace(example_report.broken_report(), target="numpy.laplace"),
