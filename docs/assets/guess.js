@@ -4,8 +4,15 @@
 const GUARANTEE = Math.E / (1 + Math.E); // The most that epsilon 1 allows: 73.1 % right guesses.
 const FINEST_BIT = 53; // From 1, a sum below 1/2 has no bits after this place.
 const LAST_BIT = 60; // Bits that are shown after the binary point.
+const FEW = 10; // Below so many guesses, chance may give any score.
 
-const percent = share => `${(100 * share).toFixed(0)} %`;
+const percent = share => `${(100 * share).toFixed(0)}\u00a0%`;
+
+// What the guarantee allows of so many guesses, give or take two standard deviations.
+function allowed(guesses) {
+  const deviation = 2 * Math.sqrt(GUARANTEE * (1 - GUARANTEE) / guesses);
+  return `allowed ${percent(GUARANTEE)}\u00a0±\u00a0${percent(deviation)}`;
+}
 
 // Parse a number as Python's float.hex writes it, which keeps every bit.
 function parseHex(text) {
@@ -41,6 +48,7 @@ class Game {
     this.rows = rows;
     this.queue = [];
     this.scores = { you: [0, 0], attacker: [0, 0] };
+    this.certain = 0;
     this.part = name => section.querySelector(`.${name}`);
     section.querySelectorAll("[data-guess]").forEach(button =>
       button.addEventListener("click", () => this.answer(Number(button.dataset.guess))));
@@ -71,10 +79,15 @@ class Game {
     this.scores[name][1] += 1;
   }
 
+  countAttack([secret, , attack, certain]) {
+    this.count("attacker", attack === secret);
+    this.certain += certain;
+  }
+
   answer(guess) {
     const [secret, , attack, certain] = this.row;
     this.count("you", guess === secret);
-    this.count("attacker", attack === secret);
+    this.countAttack(this.row);
     const known = certain
       ? `The attacker knew: from ${1 - secret}, no random bits lead to this number.`
       : `The attacker guessed ${attack}, which is nearer.`;
@@ -85,14 +98,10 @@ class Game {
   }
 
   letAttackerPlay(rounds) {
-    let known = 0;
-    for (let i = 0; i < rounds; i++) {
-      const [secret, , attack, certain] = this.draw();
-      this.count("attacker", attack === secret);
-      known += certain;
-    }
+    const before = this.certain;
+    for (let i = 0; i < rounds; i++) this.countAttack(this.draw());
     this.part("verdict").textContent =
-      `The attacker guessed ${rounds} times, and was certain ${known} times.`;
+      `The attacker guessed ${rounds} times, and was certain ${this.certain - before} times.`;
     this.showScores();
   }
 
@@ -100,8 +109,10 @@ class Game {
     for (const [name, [right, all]] of Object.entries(this.scores)) {
       const share = all ? right / all : 0;
       this.part(`${name}-bar`).style.width = `${100 * share}%`;
+      const certain = name === "attacker" ? `, certain in ${this.certain}` : "";
+      const limit = all < FEW ? "" : `; ${allowed(all)}`;
       this.part(`${name}-score`).textContent =
-        all ? `${right} of ${all}, ${percent(share)}` : "no guess yet";
+        all ? `${right} of ${all}, ${percent(share)}${certain}${limit}` : "no guess yet";
     }
   }
 }

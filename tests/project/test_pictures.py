@@ -61,6 +61,22 @@ def test_the_page_states_the_grid_and_the_guarantee() -> None:
     assert f"right in {100 - 50 * math.exp(-0.5):.0f} % of the cases" in page
 
 
+def test_the_page_states_the_scores_of_the_attacker_and_their_deviation_by_chance() -> None:
+    page = (ROOT / "docs/guess.md").read_text()
+    right, certain = (
+        {
+            game: 100 * sum(is_counted(row) for row in guesses(game)) / make_guesses.RELEASES
+            for game in ("sums", "releases")
+        }
+        for is_counted in (lambda row: row[0] == row[2], lambda row: row[3])
+    )
+    assert f"in {right['releases']:.0f} % of the 400 releases here" in page
+    assert f"certain of {certain['sums']:.0f} %, and right about {right['sums']:.1f} %" in page
+    guarantee = math.e / (1 + math.e)
+    deviation = 2 * math.sqrt(guarantee * (1 - guarantee) / 100)
+    assert f"{100 * guarantee:.0f} % ± {100 * deviation:.0f} % after 100 guesses" in page
+
+
 # The audits of all peers ------------------------------------------------------------------------
 
 
