@@ -1,4 +1,4 @@
-"""Add linked files of the repository to the site, and convert formulas to MathML.
+"""Add linked files of the repository to the site, rank pages, and convert formulas to MathML.
 
 In a checkout a page links to `../src/dpnoise/release/exact.py`. The site has no such file, so
 each linked file becomes a page, and the link leads there. Formulas are written in LaTeX; browsers
@@ -21,6 +21,8 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>',
 SPACE = '<mspace width="0.17em"/>'
 BEFORE_FUNCTION = re.compile(r"(?<=/mi>|/mn>|sub>|qrt>)(?=<mi>(?:log|cos|sin|tan)</mi>)")
 AFTER_FUNCTION = re.compile(r"(<mi>(?:log|cos|sin|tan)</mi>)(?!<mo)")
+# By default 1. A reader who searches for a term wants its definition, then what it is for.
+SEARCH_BOOSTS = {"glossary.md": 5.0, "limitations.md": 3.0}
 # The search covers the pages, not the code that they link to.
 PAGE = """---
 search: {{exclude: true}}
@@ -52,14 +54,15 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
-    """Redirect links that leave docs/ to those pages, and rank API entries below guides."""
-    if page.file.src_uri.startswith("api/"):
-        page.meta.setdefault("search", {"boost": 0.2})
+    """Redirect links that leave docs/ to those pages, and rank the page for the search."""
+    path = page.file.src_uri
+    boost = 0.2 if path.startswith("api/") else SEARCH_BOOSTS.get(path, 1.0)
+    page.meta.setdefault("search", {"boost": boost})
 
     def redirect(link: re.Match[str]) -> str:
-        path = path_outside_docs(link[1], page.file.src_uri)
-        up = "../" * page.file.src_uri.count("/")
-        return link[0] if path is None else f"]({up}source/{path}.md"
+        target = path_outside_docs(link[1], path)
+        up = "../" * path.count("/")
+        return link[0] if target is None else f"]({up}source/{target}.md"
 
     return LINK.sub(redirect, markdown)
 

@@ -152,6 +152,13 @@ def test_search_finds_in_a_folder(browser: Chromium, site: Path) -> None:
     assert (site / first_result(browser, site, "Theorem 5.1")).exists()
 
 
+@pytest.mark.parametrize("query", ["sensitivity", "epsilon", "delta"])
+def test_search_lists_the_definition_of_a_term_first(
+    browser: Chromium, site: Path, query: str
+) -> None:
+    assert first_result(browser, site, query) in {"glossary.html", "limitations.html"}
+
+
 @pytest.mark.parametrize("query", ["sensitivity", "epsilon", "budget"])
 def test_search_lists_a_guide_before_the_api(browser: Chromium, site: Path, query: str) -> None:
     assert not first_result(browser, site, query).startswith("api/")
