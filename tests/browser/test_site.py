@@ -2,8 +2,10 @@
 
 import math
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from chromium import Chromium
@@ -208,7 +210,25 @@ def test_no_file_of_the_site_asks_for_one_elsewhere(site: Path) -> None:
         r"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|srcset|href)=["']?(https?:|//)"""
         r"""|url\(["']?(?:https?:|//)|@import["' ]+(?:https?:|//)"""
     )
+    canonical = re.compile(r'<link rel="canonical"[^>]*>')  # A name for search engines.
     files = [path for path in site.rglob("*") if path.suffix in {".html", ".css", ".svg"}]
     assert len(files) > len(PAGES)
-    assert [path for path in files if loads.search(path.read_text())] == []
+    assert [path for path in files if loads.search(canonical.sub("", path.read_text()))] == []
     assert loads.search('<script src="https://unpkg.com/shim">'), "the check detects one"
+
+
+def test_every_page_links_to_the_repository_and_to_where_it_is_published(site: Path) -> None:
+    """The page of a missing page is shown under any address, so its links are absolute."""
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    published = urls["Documentation"]
+    for page in PAGES:
+        text = (site / page).read_text()
+        assert f'href="{urls["Source"]}"' in text, page
+        assert f'<link rel="canonical" href="{published}{page}">' in text, page
+    missing = (site / "404.html").read_text()
+    paths = re.findall(r"""(?:href|src)="(/[^"#]*)""", missing)
+    folder = urlsplit(published).path
+    assert f"{folder}assets/site.css" in paths
+    for path in paths:
+        assert path.startswith(folder), path
+        assert (site / path.removeprefix(folder)).exists(), path
