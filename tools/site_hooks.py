@@ -21,6 +21,10 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>',
 SPACE = '<mspace width="0.17em"/>'
 BEFORE_FUNCTION = re.compile(r"(?<=/mi>|/mn>|sub>|qrt>)(?=<mi>(?:log|cos|sin|tan)</mi>)")
 AFTER_FUNCTION = re.compile(r"(<mi>(?:log|cos|sin|tan)</mi>)(?!<mo)")
+INLINE_CODE = re.compile(r"(?<=<code>)[^<\n]+(?=</code>)")
+# A browser would break words like `--budget` behind a hyphen. Longer ones would not fit on a phone.
+BREAKABLE = re.compile(r"[^\s-]*-\S*")
+LONGEST_UNBROKEN = 30
 # By default 1. A reader who searches for a term wants its definition, then what it is for.
 SEARCH_BOOSTS = {"glossary.md": 5.0, "limitations.md": 3.0}
 # The search covers the pages, not the code that they link to.
@@ -68,8 +72,18 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
 
 
 def on_page_content(content: str, **_: object) -> str:
-    """Convert the formulas of a page to MathML."""
-    return FORMULA.sub(to_mathml, content)
+    """Convert the formulas of a page to MathML, and keep options in inline code on one line."""
+    return INLINE_CODE.sub(keep_words_whole, FORMULA.sub(to_mathml, content))
+
+
+def keep_words_whole(code: re.Match[str]) -> str:
+    """Return inline code whose short words with hyphens are not broken."""
+
+    def keep(word: re.Match[str]) -> str:
+        fits = len(html.unescape(word[0])) <= LONGEST_UNBROKEN
+        return f'<span class="unbroken">{word[0]}</span>' if fits else word[0]
+
+    return BREAKABLE.sub(keep, code[0])
 
 
 def to_mathml(formula: re.Match[str]) -> str:

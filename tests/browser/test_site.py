@@ -11,6 +11,7 @@ import pytest
 from chromium import Chromium
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
+from site_hooks import LONGEST_UNBROKEN
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -232,3 +233,30 @@ def test_every_page_links_to_the_repository_and_to_where_it_is_published(site: P
     for path in paths:
         assert path.startswith(folder), path
         assert (site / path.removeprefix(folder)).exists(), path
+
+
+# The words of inline code that are drawn on two lines, and those that a browser may break there.
+BROKEN_WORDS = """
+[...document.querySelectorAll('article :not(pre) > code')].flatMap(code => {
+  const words = [];
+  const texts = document.createTreeWalker(code, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    for (const {0: word, index} of texts.currentNode.data.matchAll(/\\S+/g)) {
+      const range = document.createRange();
+      range.setStart(texts.currentNode, index);
+      range.setEnd(texts.currentNode, index + word.length);
+      const tops = new Set([...range.getClientRects()].map(box => Math.round(box.top)));
+      if (tops.size > 1) words.push(word);
+    }
+  }
+  return words;
+})
+"""
+
+
+@pytest.mark.parametrize("page", ["auditing.html", "command-line.html", "scoreboard.html"])
+def test_an_option_in_a_text_is_not_broken(browser: Chromium, site: Path, page: str) -> None:
+    for width in (PHONE, DESKTOP):
+        browser.open(site / page, width)
+        broken = browser.evaluate(BROKEN_WORDS)
+        assert [word for word in broken if "-" in word and len(word) <= LONGEST_UNBROKEN] == []
