@@ -63,15 +63,11 @@ def test_the_page_states_the_grid_and_the_guarantee() -> None:
 
 def test_the_page_states_the_scores_of_the_attacker_and_their_deviation_by_chance() -> None:
     page = (ROOT / "docs/guess.md").read_text()
-    right, certain = (
-        {
-            game: 100 * sum(is_counted(row) for row in guesses(game)) / make_guesses.RELEASES
-            for game in ("sums", "releases")
-        }
-        for is_counted in (lambda row: row[0] == row[2], lambda row: row[3])
-    )
-    assert f"in {right['releases']:.0f} % of the 400 releases here" in page
-    assert f"certain of {certain['sums']:.0f} %, and right about {right['sums']:.1f} %" in page
+    sums, releases = guesses("sums"), guesses("releases")
+    right = [100 * sum(row[0] == row[2] for row in rows) / len(rows) for rows in (sums, releases)]
+    certain = 100 * sum(row[3] for row in sums) / len(sums)
+    assert f"in {right[1]:.0f} % of the {len(releases)} releases here" in page
+    assert f"certain of {certain:.0f} %, and right about {right[0]:.1f} %" in page
     guarantee = math.e / (1 + math.e)
     deviation = 2 * math.sqrt(guarantee * (1 - guarantee) / 100)
     assert f"{100 * guarantee:.0f} % ± {100 * deviation:.0f} % after 100 guesses" in page
