@@ -9,7 +9,7 @@ from marks import read_results, write_between_marks
 ROOT: Final = Path(__file__).parent.parent
 RESULTS: Final = ROOT / "benchmarks" / "results"  # One file for each architecture.
 FORMAT: Final = 2
-_SMALL_RATIO: Final = 0.1  # A ratio below this is shown as a fraction.
+_FEW_TIMES: Final = 10  # Below it, speeds have a decimal.
 _NOT_MEASURED: Final = "none"
 _IN_SECONDS: Final = {"first draws"}  # Tables of times that are too long for nanoseconds.
 
@@ -69,21 +69,21 @@ def measured_on(results: Results) -> str:
 
 
 def readme_table(results: list[Results]) -> str:
-    """Return the README's table of times over those of peers, for each architecture."""
+    """Return the README's table of speeds over those of peers, for each architecture."""
     lines = list(_table_head(["call", "peer"], results))
     for description, table, ours, theirs in README_ROWS:
         timings = [stored["nanoseconds"][table] for stored in results]
-        ratios = (_format_ratio(times[ours], times.get(theirs)) for times in timings)
-        lines.append(_row(description, theirs, *ratios))
+        speeds = (_format_speed(times[ours], times.get(theirs)) for times in timings)
+        lines.append(_row(description, theirs, *speeds))
     return "\n".join([*lines, "", *(measured_on(stored) for stored in results)])
 
 
-def _format_ratio(ours: float, theirs: float | None) -> str:
-    """Format a ratio of times: as a fraction of 1 if it is small."""
+def _format_speed(ours: float, theirs: float | None) -> str:
+    """Format how many times as fast as a peer we are."""
     if theirs is None:
         return _NOT_MEASURED
-    ratio = ours / theirs
-    return f"{ratio:.2f}" if ratio > _SMALL_RATIO else f"1/{1 / ratio:,.0f}"
+    speed = theirs / ours
+    return f"{speed:.1f}" if speed < _FEW_TIMES else f"{speed:,.0f}"
 
 
 def full_tables(results: list[Results]) -> str:

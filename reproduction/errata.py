@@ -66,8 +66,8 @@ def signs(effort: Effort) -> Row:
     p = effort.pick(12, 8)
     return (
         "Remark 1",
-        "the formula (minus from U = 1/2 on) and the listing (minus below) are one",
-        f"they have opposite signs. U at which they agree, of all U of {p} bits",
+        "the listing (minus below U = 1/2) implements the formula (minus from 1/2 on)",
+        f"its sign is the opposite, with the same law. U at which they agree, of all of {p} bits",
         float(equal_signs(p)),
         2.0**p,
     )

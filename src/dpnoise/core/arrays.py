@@ -108,7 +108,14 @@ def array_from_list(entries: Sequence[object]) -> Array:
         integers = np.empty(len(leaves), dtype=object)
         integers[:] = [int(leaf) for leaf in leaves]
         return integers.reshape(shape)
-    floats = [_exact_float(as_number(leaf)) for leaf in leaves]
+    numbers: list[int | float] = []
+    for leaf in leaves:
+        try:
+            numbers.append(as_number(leaf))
+        except ArgumentTypeError:
+            at = f" at index {len(numbers)}" if len(shape) == 1 else ""
+            raise ArgumentTypeError(_wrong_kind_message(f"a {type(leaf).__name__}{at}")) from None
+    floats = list(map(_exact_float, numbers))
     return np.array(floats, dtype=np.float64).reshape(shape)
 
 

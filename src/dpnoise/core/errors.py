@@ -320,7 +320,8 @@ def import_extra(module: str, extra: str) -> ModuleType:
         return import_module(module)
     except ImportError as error:
         package = package_of(module).replace("_", "-")
-        install = f'pip install {package}, or in a checkout of dpnoise pip install ".[{extra}]"'
+        of_extra = f'in a checkout of dpnoise pip install ".[{extra}]"'
+        install = f"pip install {package}, or {of_extra}"
         first = module.partition(".")[0]
         # The library itself is missing, not one of its dependencies.
         is_absent = isinstance(error, ModuleNotFoundError) and error.name == first
@@ -328,7 +329,7 @@ def import_extra(module: str, extra: str) -> ModuleType:
             said = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise MissingExtraError(
                 f"This needs {module}, which is installed and cannot be imported "
-                f"({short_repr(said)}). Versions that work together: {install}"
+                f"({short_repr(said)}). For versions that work together, {of_extra}"
             ) from None
         missing = f"This needs {module}, which is not installed: {install}"
         raise MissingExtraError(why_unavailable(package) or missing) from None

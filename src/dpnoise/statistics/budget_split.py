@@ -312,8 +312,10 @@ class Budget:
         if self.delta and kind != GAUSSIAN and not self.discovers:
             best = "" if self.mechanism else ", and its margins are smaller here"
             raise ArgumentError(
-                f"Nothing uses delta: Laplace noise has none{best}. Say "
-                'mechanism="gaussian", or delta=0.'
+                f"Nothing uses delta: Laplace noise has none{best}. "
+                "Say {mechanism}, or {delta}.",
+                mechanism=GAUSSIAN,
+                delta=0,
             )
 
 

@@ -8,7 +8,7 @@ have all hits at one data set, because all near it are likelier there.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final
@@ -53,15 +53,7 @@ def find_rare_leaks(
     found: list[tuple[View, Steps]] = []
     if not columns:
         return None
-    # One of the four tails of any column has less evidence only by chance.
-    least_of_tail = TUNING.least_leak_hits * math.log(2) + math.log(4 * len(columns))
-    seen: list[tuple[_Repeated, Tails]] = []
-    for j in columns:
-        samples = _Samples.of(rows0[:, j], rows1[:, j], claimed_share)
-        seen.append((samples.repeated_numbers(text), samples.tails(text, least_of_tail)))
-    if len(columns) > 1:
-        codes = _Samples.of(row_codes(rows0), row_codes(rows1), claimed_share)
-        seen.append((codes.repeated_numbers(None), []))
+    seen = [*_look_at(rows0, rows1, columns, text, claimed_share)]
     leaks = [numbers.leaks() for numbers, _ in seen]
     least = _least_evidence(
         np.concatenate([np.abs(evidence) for _, evidence in leaks]),
@@ -81,6 +73,20 @@ def find_rare_leaks(
         return None
     leaky, step_functions = zip(*found, strict=True)
     return Score(leaky, step_functions, (1.0,) * len(found))
+
+
+def _look_at(
+    rows0: Rows, rows1: Rows, columns: Sequence[int], text: Text, claimed_share: float
+) -> "Iterator[tuple[_Repeated, Tails]]":
+    """Yield repeated numbers and tails of each column; if there are several, of whole rows too."""
+    # One of the four tails of any column has less evidence only by chance.
+    least_of_tail = TUNING.least_leak_hits * math.log(2) + math.log(4 * len(columns))
+    for j in columns:
+        samples = _Samples.of(rows0[:, j], rows1[:, j], claimed_share)
+        yield samples.repeated_numbers(text), samples.tails(text, least_of_tail)
+    if len(columns) > 1:
+        codes = _Samples.of(row_codes(rows0), row_codes(rows1), claimed_share)
+        yield codes.repeated_numbers(None), []
 
 
 def _view_of_whole(rows: Rows, step: Steps) -> View:

@@ -199,7 +199,7 @@ _SNAPPED: Final = {"lower": -1e3, "upper": 1e3}
 
 def _make_diffprivlib(name: str, options: dict[str, float], privacy: Privacy) -> ScaleAndRelease:
     scale = privacy.scale() if privacy.noise == LAPLACE else None
-    mechanisms = import_extra("diffprivlib.mechanisms", "peers")
+    mechanisms = import_extra("diffprivlib.mechanisms", "diffprivlib")
     mechanism = getattr(mechanisms, name)(**privacy.parameters, **options)
     # The library calibrates Gaussian mechanisms itself.
     used_scale = mechanism._scale if scale is None else scale  # noqa: SLF001
@@ -209,7 +209,7 @@ def _make_diffprivlib(name: str, options: dict[str, float], privacy: Privacy) ->
 def _make_diffprivlib_discrete(privacy: Privacy) -> ScaleAndRelease:
     """Release integers, with a rejection sampler."""
     parameters = {**privacy.parameters, "sensitivity": math.ceil(privacy.sensitivity)}
-    mechanism = import_extra("diffprivlib.mechanisms", "peers").GaussianDiscrete(**parameters)
+    mechanism = import_extra("diffprivlib.mechanisms", "diffprivlib").GaussianDiscrete(**parameters)
     scale = mechanism._scale  # noqa: SLF001 - its own calibration
     return scale, _release_one_by_one(lambda value: mechanism.randomise(round(value)))
 

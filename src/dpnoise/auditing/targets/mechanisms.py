@@ -103,7 +103,7 @@ def _opendp(name: str, epsilon: float, delta: float) -> Outputs:
 
 
 def _diffprivlib(name: str, epsilon: float, _delta: float) -> Outputs:
-    mechanisms = import_extra("diffprivlib.mechanisms", "peers")
+    mechanisms = import_extra("diffprivlib.mechanisms", "diffprivlib")
     if name == "Binary":
         binary = mechanisms.Binary(epsilon=epsilon, value0="no", value1="yes")
         return _release_one_by_one(lambda answer: binary.randomise("yes" if answer else "no"))
@@ -117,7 +117,7 @@ def _diffprivlib(name: str, epsilon: float, _delta: float) -> Outputs:
 
 def _diffprivlib_tool(name: str, epsilon: float, _delta: float) -> Outputs:
     """Call a tool with a new accountant each time, because an accountant grows with every call."""
-    diffprivlib = import_extra("diffprivlib", "peers")
+    diffprivlib = import_extra("diffprivlib", "diffprivlib")
     tool, bounds = getattr(diffprivlib.tools, name), (_LOWER, _UPPER)
     options: dict[str, dict[str, Any]] = {
         "histogram": {"bins": _EDGES, "range": (0, 5)},
