@@ -39,7 +39,7 @@ FIGURES = {
         "docs/leakage.md": r"n = 4  theorem .* p = 11  (0\.\d+)",
     },
     "delta of perfect noise in float16": {
-        "docs/beyond-the-paper.md": r"does no better than (0\.\d+)",
+        "docs/beyond-the-paper.md": r"added there, has (0\.\d+)",
         "docs/leakage.md": r"not even a perfect one: that leaks (0\.\d+)",
     },
     "minutes of make test": {
