@@ -92,3 +92,16 @@ def test_times_and_dataclasses_are_outputs(release: Callable[[float], object]) -
         return [release(x) for x in (bit + rng.laplace(scale=0.2, size=n)).tolist()]
 
     assert audit(mechanism, 20_000).epsilon_lower > 3
+
+
+def test_missing_and_extreme_times_are_outputs() -> None:
+    pandas = pytest.importorskip("pandas")
+    extremes = datetime.min.replace(tzinfo=UTC), timedelta.max, timedelta.min
+    known = pandas.Timestamp("2026-01-01"), date.max, *extremes
+
+    def release(bit: int, n: int) -> list[object]:
+        places = rng.integers(5, size=n).tolist()
+        missing = rng.random(n) < (0.01 if bit else 0.6)
+        return [pandas.NaT if missing[k] else known[i] for k, i in enumerate(places)]
+
+    assert audit(release, 4_000).broken

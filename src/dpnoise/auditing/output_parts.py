@@ -18,7 +18,7 @@ LARGEST: Final = 1e300  # Larger numbers and infinities are clipped to this, to 
 # Stands for -0.0, which comparisons do not tell from 0.0. Hardly an output is this number.
 NEGATIVE_ZERO: Final = -float(np.finfo(np.float64).tiny)
 LOW_BITS: Final = (1 << 32) - 1  # The bits of a large integer that are a part by themselves.
-_NESTED: Final = (Mapping, list, tuple, AbstractSet, np.ndarray)  # Types with parts of their own.
+_NESTED: Final = (Mapping, list, tuple, AbstractSet, np.ndarray)  # Types that have parts.
 _LARGEST_EXACT: Final = 1 << 53  # The largest integer up to which all are exact in float64.
 
 
@@ -71,11 +71,13 @@ def _as_mapping(output: Any) -> Any:
 
 
 def _seconds_of(time: date | timedelta) -> float:
-    """Return the seconds of a duration, or those since 1970 of a date or time.
+    """Return the seconds of a duration, or those since 1970 of a date or time; NaN if missing.
 
     >>> _seconds_of(timedelta(minutes=1)), _seconds_of(date(1970, 1, 2))
     (60.0, 86400.0)
     """
+    if time != time:  # noqa: PLR0124 - true of the missing time of pandas, which is a datetime
+        return math.nan
     if isinstance(time, timedelta):
         return time.total_seconds()
     if not isinstance(time, datetime):

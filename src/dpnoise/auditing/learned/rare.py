@@ -143,7 +143,7 @@ class _Samples:
     def repeated_numbers(self, text: Text | None) -> _Repeated:
         """Return all numbers seen several times. Without `text`, they are codes without order."""
         others = TUNING.least_leak_hits - 1
-        numbers = np.unique(self.both[others:][self.both[others:] == self.both[: -others or None]])
+        numbers = np.unique(self.both[others:][self.both[others:] == self.both[:-others]])
         hits = self._counts(numbers, numbers)
         shares = np.full(hits.shape, 0.5)
         if text is not None:
