@@ -292,6 +292,7 @@ def main() -> None:
     parser.add_argument("--sweep", action="store_true", help="launches of other shapes too")
     parser.add_argument("--kernels", action="store_true", help="only the kernels")
     parser.add_argument("--training", action="store_true", help="only whole calls and DP-SGD")
+    parser.add_argument("--searches", action="store_true", help="only searches for uniforms")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -299,7 +300,7 @@ def main() -> None:
     print(torch.cuda.get_device_name(), "PyTorch", torch.__version__)
     bench = Bench(options.rounds)
     x, y = torch.randn(options.count, device="cuda"), torch.empty(options.count, device="cuda")
-    peer_rate = peers(bench, x, y)
+    peer_rate = 0.0 if options.searches else peers(bench, x, y)
     parts: list[Callable[[], None]] = [
         lambda: releases(bench, x, y, peer_rate, sweep=options.sweep),
         lambda: noises(bench, y, peer_rate, sweep=options.sweep),
@@ -308,7 +309,13 @@ def main() -> None:
         lambda: training(bench),
         lambda: searches(bench),
     ]
-    for part in parts[:3] if options.kernels else parts[3:5] if options.training else parts:
+    if options.kernels:
+        parts = parts[:3]
+    elif options.training:
+        parts = parts[3:5]
+    elif options.searches:
+        parts = parts[5:]
+    for part in parts:
         try:
             part()
         except Exception as error:  # noqa: BLE001 - the other parts are still useful

@@ -314,6 +314,29 @@ def test_the_head_of_a_long_table_stays_in_sight(browser: Chromium, pages: dict[
     assert browser.evaluate(f"scrollTo(0, 3000), {top}") == pytest.approx(0, abs=1)
 
 
+# The words of a table's head, without its first column, that are broken into two lines.
+BROKEN_WORDS = """
+[...document.querySelectorAll('.numbers thead th:not(:first-child, :has(*))')].flatMap(cell => {
+  const text = cell.firstChild;
+  return [...text.textContent.matchAll(/[^\\s]+/g)].filter(word => {
+    const range = document.createRange();
+    range.setStart(text, word.index);
+    range.setEnd(text, word.index + word[0].length);
+    return range.getClientRects().length > 1;
+  }).map(word => word[0]);
+})
+"""
+
+
+@pytest.mark.parametrize("width", [660, 720, DESKTOP])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("published-")])
+def test_no_word_of_a_head_is_broken(
+    browser: Chromium, pages: dict[str, Path], kind: str, width: int
+) -> None:
+    browser.open(pages[kind], width)
+    assert browser.evaluate(BROKEN_WORDS) == []
+
+
 def contrast(*colours: list[float]) -> float:
     """Return the contrast of two colours, as defined by WCAG 2."""
     lights = []
