@@ -108,11 +108,11 @@ class Chromium:
             raise ChromiumError(str(answer["exceptionDetails"]))
         return answer["result"]["value"]
 
-    def screenshot(self, target: Path, *, height: int | None = None) -> None:
-        """Write the whole page, or its upper part, as PNG."""
+    def screenshot(self, target: Path, *, top: float = 0, height: int | None = None) -> None:
+        """Write the page below `top`, or `height` pixels of it, as PNG."""
         size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
-        clip_height = min(size["height"], height or size["height"])
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": clip_height, "scale": 1}
+        clip_height = min(size["height"] - top, height or size["height"])
+        clip = {"x": 0, "y": top, "width": size["width"], "height": clip_height, "scale": 1}
         shot = self.ask("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
         target.write_bytes(base64.b64decode(shot["data"]))
 

@@ -6,6 +6,7 @@ The screenshots show the page of a release, the first report, and a comparison o
 
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from chromium import Chromium
@@ -19,17 +20,21 @@ PEOPLE = Path(__file__).parent.parent / "src" / "dpnoise" / "cli" / "people.csv"
 CITIES = ("dublin", "cork", "limerick", "galway", "waterford")
 TARGETS = ("numpy.laplace", "paper.laplace", "dpnoise.laplace", "dpnoise.release")
 DESKTOP, PHONE = 1000, 380
+# The README shows two parts of pages side by side, at about half this size.
+PART_WIDTH, PART_HEIGHT = 720, 370
 
 
 def main(paths: list[str]) -> None:
-    """Take each page on a desktop in light mode and on a phone in dark mode."""
+    """Take each page on a desktop in light mode and on a phone in dark mode, and two parts."""
+    income = Question(["mean"], "income", lower=0, upper=200_000, by=("city",))
+    incomes = replace(income, statistics=["mean", "median"])
+    ages = Question(["histogram"], "age", edges=(0, 30, 40, 50, 65, 120))
     with tempfile.TemporaryDirectory() as folder, Chromium() as browser:
-        _take(
-            browser,
-            _write_release_page(Path(folder, "published.html")),
-            "published-page",
-            height=1100,
-        )
+        published, short = Path(folder, "published.html"), Path(folder, "short.html")
+        _write_release(published, incomes, ages)
+        _write_release(short, income)
+        _take(browser, published, "published-page", height=1100)
+        _take_part(browser, short, "published-numbers", start="h2")
     reports_of_files = [report for path in paths for report in read_list(path)]
     reports = reports_of_files or [audit(target, epsilon=1.0) for target in TARGETS]
     with tempfile.TemporaryDirectory() as folder, Chromium() as browser:
@@ -37,16 +42,14 @@ def main(paths: list[str]) -> None:
         reports[0].to_html(report)
         write_comparison(reports, comparison)
         _take(browser, report, "audit-report", height=1100)
+        _take_part(browser, report, "audit-verdict", start="body")
         _take(browser, comparison, "audit-comparison", height=1100)
 
 
-def _write_release_page(page: Path) -> Path:
-    """Write the page of a release of the data set in the package, and return its path."""
-    income = Question(["mean", "median"], "income", lower=0, upper=200_000, by=("city",))
-    ages = Question(["histogram"], "age", edges=(0, 30, 40, 50, 65, 120))
-    request = Request(1.0, [income, ages], groups={"city": CITIES})
+def _write_release(page: Path, *questions: Question) -> None:
+    """Write the page of a release of the data set in the package."""
+    request = Request(1.0, questions, groups={"city": CITIES})
     publish(PEOPLE, request).to_html(page, "Incomes in five cities")
-    return page
 
 
 def _take(browser: Chromium, page: Path, name: str, height: int) -> None:
@@ -55,6 +58,14 @@ def _take(browser: Chromium, page: Path, name: str, height: int) -> None:
         target = PICTURES / f"{name}-{suffix}.png"
         browser.screenshot(target, height=height)
         print(f"docs/pictures/{target.name}: {width} pixels wide, {scheme}")
+
+
+def _take_part(browser: Chromium, page: Path, name: str, start: str) -> None:
+    """Take the part of a page that begins at its first element `start`."""
+    browser.open(page, PART_WIDTH)
+    top = browser.evaluate(f"document.querySelector('{start}').getBoundingClientRect().top")
+    browser.screenshot(PICTURES / f"{name}.png", top=top, height=PART_HEIGHT)
+    print(f"docs/pictures/{name}.png: {PART_WIDTH} pixels wide, light")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ FIGURES = {
         "docs/leakage.md": r"not even a perfect one: that leaks (0\.\d+)",
     },
     "minutes of make test": {
-        "README.md": r"make test .*about (\d+) minutes",
+        "README.md": r"make test` .*about (\d+) minutes",
         "CONTRIBUTING.md": r"make test .*about (\d+) minutes",
         "Makefile": r"make test .*about (\d+) minutes",
         "docs/index.md": r"make test .*about (\d+) minutes",

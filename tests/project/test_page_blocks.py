@@ -52,7 +52,6 @@ PART = "shows a part of the output above; chance orders its rows"
 OF_PYTEST = "tests/integrations/test_pytest_fixture.py runs a suite with this plugin"
 NOT_RUN = {
     ("README.md", "git clone https://github.com/dpnoise/dpn"): INSTALL,
-    ("README.md", "make demo    # installs into .venv, whic"): MAKE,
     ("CONTRIBUTING.md", "make setup      # the .venv with everyth"): MAKE,
     ("docs/audit-tutorial.md", "attack       epsilon >=  seen at       a"): PART,
     ("docs/audit-tutorial.md", "precision as Python: finer_than(releases"): PART,
