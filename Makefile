@@ -14,8 +14,8 @@ CORE := tests/kernels/test_kernels.py tests/kernels/test_certified.py tests/kern
 	tests/core/test_interrupts.py tests/core/test_precision.py $(patsubst %,tests/release/test_%.py,independent mechanisms values selection parameters) \
 	tests/statistics/test_functions.py tests/cli/test_cli.py
 
-.PHONY: help setup demo test test-long test-internals test-core test-oldest test-integrations test-engines test-peers test-opendp test-torch test-browser proof proof-rocq mutants lint format bench errors bench-engines bench-persons bench-spark audit-bench audit-bugs audit-wide audit-peers clock \
-	attacks audits paper pictures screenshots docs docs-serve clean
+.PHONY: help setup demo test test-long test-internals test-core test-oldest test-integrations test-engines test-peers test-opendp test-torch test-browser proof proof-rocq mutants lint format figures bench errors bench-engines bench-persons bench-spark bench-gpu audit-bench audit-bugs audit-wide audit-peers audit-training false-alarms \
+	clock attacks audits paper pictures screenshots docs docs-serve clean
 
 help:
 	@echo "Times are of two cores (x86-64 for the tests, proof, docs and lint, aarch64 for the rest) and after the install."
@@ -34,15 +34,19 @@ help:
 	@echo "make proof         the error bounds of exact release, proved by Gappa; writes docs/exact-release-proof.md's table; needs Gappa; takes 2 minutes"
 	@echo "make proof-rocq    some of these proofs checked by Rocq; needs coq, libcoq-gappa; takes ten minutes"
 	@echo "make mutants       plants errors, one at a time, in the lines that decide sensitivities, bounds and scales, and lists those that no test finds; needs Python, make; takes 45 minutes"
+	@echo "make figures       every measurement below, one after the other; an error in one does not stop the others; needs what they need; takes four hours"
 	@echo "make bench         speed and memory, side by side with the peers; writes tables of the README and of docs/performance.md; needs a quiet machine; takes 6 minutes"
 	@echo "make errors        how far statistics are off beside the peers', of which some get environments of their own; writes tables of docs/accuracy.md; needs Python, make; takes 8 minutes"
 	@echo "make bench-engines exact integers beside plain queries of DuckDB and Polars; writes a table of docs/performance.md; needs a quiet machine; takes 12 minutes"
 	@echo "make bench-persons bounding persons compared with the same by hand in SQL; writes a table of docs/performance.md; needs a quiet machine; takes 6 minutes"
 	@echo "make bench-spark   the same on a Spark of two workers; writes a table of docs/performance.md; needs Java 17, a quiet machine; takes 17 minutes"
+	@echo "make bench-gpu     releases, DP-SGD and searches on a GPU; prints tables of docs/performance.md, dp-sgd-design.md and attacks.md; needs a CUDA device; takes ten minutes"
 	@echo "make audit-bench   audits of the mechanisms that DP-Sniper was measured on; writes a table of docs/audit-measurements.md; needs a quiet machine; takes 7 minutes"
 	@echo "make audit-wide    audits of outputs with many parts, next to a logistic regression; writes a table of docs/audit-measurements.md; needs Python, make; takes 10 minutes"
 	@echo "make audit-bugs    audits of bugs that people make; writes a table of docs/audit-measurements.md; needs Python, make; takes two minutes"
 	@echo "make audit-peers   audits of mechanisms of other libraries and our own; writes a table of docs/audit-measurements.md; needs the peers, which it installs; takes 2 minutes"
+	@echo "make audit-training  audits of DP-SGD with canaries; writes tables of docs/audit-training.md and docs/audit-measurements.md; needs Opacus, which it installs; takes 7 minutes"
+	@echo "make false-alarms  audits of mechanisms that keep their claim, 1,000 of each kind; writes a table of docs/audit-bounds.md; needs Python, make; takes an hour"
 	@echo "make clock         what the time of a release reveals of its value; writes the table of docs/timing.md; needs a quiet machine; takes 6 minutes"
 	@echo "make attacks       every attack against the peers; writes the tables of docs/attacks.md; needs the peers, which it installs; takes 11 minutes"
 	@echo "make audits        an audit of every peer; writes the scoreboard of the docs and its picture; needs the peers, which it installs; takes 20 minutes"
@@ -135,6 +139,13 @@ format: $(VENV)/installed-lint
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+FIGURES := bench errors bench-engines bench-persons bench-spark bench-gpu audit-bench audit-bugs audit-wide audit-peers \
+	audit-training false-alarms clock attacks audits paper proof pictures screenshots
+
+# Two at once would slow each other down.
+figures:
+	$(MAKE) --keep-going --jobs=1 $(FIGURES)
+
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks
 
@@ -154,6 +165,9 @@ bench-persons: setup
 bench-spark: setup $(VENV)/installed-cluster
 	$(BIN)/python -m benchmarks.persons --spark
 
+bench-gpu: $(VENV)/installed-opacus
+	$(BIN)/python -m benchmarks.gpu
+
 audit-bench: setup
 	$(BIN)/python -m benchmarks.audit_bench
 
@@ -166,12 +180,22 @@ audit-wide: setup $(VENV)/installed-learning
 audit-peers: $(VENV)/installed-test $(VENV)/installed-peers
 	$(BIN)/python -m benchmarks.audit_peers
 
+audit-training: setup $(VENV)/installed-opacus
+	$(BIN)/python -m benchmarks.canaries --ceilings
+	$(BIN)/python -m benchmarks.canaries --controls
+	$(BIN)/python -m benchmarks.canaries
+
+# One kind of output is audited with trees.
+false-alarms: setup $(VENV)/installed-learning
+	$(BIN)/python -m benchmarks.false_alarms --write
+
 # Status 1 says that a leak was found, or that one planted on purpose was not.
 clock: setup
 	$(BIN)/python -m benchmarks.clock
 
 attacks: $(VENV)/installed-test $(VENV)/installed-peers
 	PYTHONPATH=. $(BIN)/python tools/measure_attacks.py
+	$(BIN)/python -m benchmarks.phases
 
 # Status 1 says that something is broken, which is expected here.
 audits: $(VENV)/installed-test $(VENV)/installed-peers

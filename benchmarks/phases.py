@@ -1,7 +1,7 @@
 """Measure the false positives and the detections of `phased` on a busy machine.
 
-`python -m benchmarks.phases 100` runs `phased` 100 times on each target: first on
-the machine as it is, then with two busy processes per core. It writes the table of docs/attacks.md.
+`python -m benchmarks.phases` runs `phased` 20 times on each target, or as often as it is told: on
+the machine as it is, then with two busy processes per core. It writes a table of docs/attacks.md.
 Status 1 means a false positive: noise that keeps no Gaussian was accused.
 """
 
@@ -99,4 +99,4 @@ def main(looks: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 100))
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 20))

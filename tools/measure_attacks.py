@@ -4,8 +4,10 @@ The results are written to docs/attacks.md, one table between marks for each sec
 """
 
 import math
+import platform
 import random
 import statistics
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -23,6 +25,7 @@ from dpnoise.auditing.attacks.base import MISFIT
 from dpnoise.auditing.attacks.searches import MeetInTheMiddle
 from dpnoise.auditing.processes import SIDE_CHANNEL_CHECKS
 from dpnoise.auditing.targets import adapters
+from dpnoise.auditing.targets.target import installed_version
 from dpnoise.auditing.wording import bound_text
 from dpnoise.kernels import variates
 from dpnoise.noise.inversion import PRECISIONS
@@ -148,11 +151,19 @@ def attack_rows(name: str) -> Iterator[str]:
             rates = f"{outcome.at0.rate:.2%} | {outcome.at1.rate:.2%}"
             if outcome.event.startswith(MISFIT):
                 rates, result = "not counted | not counted", "model does not fit"
+            version = version_of(target_name, target)
             yield (
-                f"| {target_name} | {target.version} | {epsilon:g} | {rates} | {result} "
-                f"| {seconds:.1f} |"
+                f"| {target_name} | {version} | {epsilon:g} | {rates} | {result} | {seconds:.1f} |"
             )
     yield from notes
+
+
+def version_of(name: str, target: targets.Target) -> str:
+    """Return the version of the package that a target calls, or that it is our own code."""
+    package = name.partition(".")[0]
+    if package in sys.stdlib_module_names:
+        return f"Python {platform.python_version()}"
+    return target.version or installed_version(package) or "our code"
 
 
 def split_by_availability(names: list[str]) -> tuple[list[str], list[str]]:
@@ -173,7 +184,8 @@ def look_rows(name: str) -> Iterator[str]:
         target = targets.make_target(target_name)
         observation = SIDE_CHANNEL_CHECKS[name].check(target)
         verdict = "**yes**" if observation.found else "no"
-        yield f"| {target_name} | {target.version} | {verdict} | {observation.words} |"
+        version = version_of(target_name, target)
+        yield f"| {target_name} | {version} | {verdict} | {observation.words} |"
     yield from notes
 
 

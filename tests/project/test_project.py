@@ -403,6 +403,21 @@ def test_make_help_says_what_each_target_needs_and_takes_and_the_page_shows_it()
     assert "\n".join(["```", *helped, "```"]) in page, "copy what `make help` prints"
 
 
+def test_make_figures_runs_every_script_that_measures() -> None:
+    text = (ROOT / "Makefile").read_text().replace("\\\n", "")
+    measured = re.findall(r"^FIGURES := (.*)$", text, re.MULTILINE)[0].split()
+    recipes = dict(re.findall(r"^([\w-]+):.*\n((?:\t.*\n)+)", text, re.MULTILINE))
+    commands = "".join(recipes[target] for target in measured)
+    scripts = [*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "tools").glob("measure_*.py")]
+    for script in scripts:
+        if re.search(r"write_between_marks\(|add_argument\(", script.read_text()):
+            names = script.relative_to(ROOT).as_posix(), f"-m benchmarks.{script.stem}"
+            is_part = script.stem in ("pages", "__main__")  # Of `python -m benchmarks`.
+            assert is_part or any(name in commands for name in names), script
+    written = re.findall(r'@echo "make ([\w-]+) [^"]*; writes', text)
+    assert {*written} <= {*measured}
+
+
 def test_the_citation_names_this_version_and_the_paper() -> None:
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {dpnoise.__version__}\n" in citation
