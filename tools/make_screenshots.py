@@ -18,6 +18,7 @@ from dpnoise.statistics import Question, Request, publish
 PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
 PEOPLE = Path(__file__).parent.parent / "src" / "dpnoise" / "cli" / "people.csv"
 CITIES = ("dublin", "cork", "limerick", "galway", "waterford")
+CITIES_IN_README = ("cork", "dublin", "galway")
 TARGETS = ("numpy.laplace", "paper.laplace", "dpnoise.laplace", "dpnoise.release")
 DESKTOP, PHONE = 1000, 380
 # The README shows two parts of pages side by side, at about half this size.
@@ -31,10 +32,10 @@ def main(paths: list[str]) -> None:
     ages = Question(["histogram"], "age", edges=(0, 30, 40, 50, 65, 120))
     with tempfile.TemporaryDirectory() as folder, Chromium() as browser:
         published, short = Path(folder, "published.html"), Path(folder, "short.html")
-        _write_release(published, incomes, ages)
-        _write_release(short, income)
+        _write_release(published, CITIES, incomes, ages)
+        _write_release(short, CITIES_IN_README, income)
         _take(browser, published, "published-page", height=1100)
-        _take_part(browser, short, "published-numbers", start="h2")
+        _take_part(browser, short, "published-numbers", end=".numbers")
     reports_of_files = [report for path in paths for report in read_list(path)]
     reports = reports_of_files or [audit(target, epsilon=1.0) for target in TARGETS]
     with tempfile.TemporaryDirectory() as folder, Chromium() as browser:
@@ -42,14 +43,14 @@ def main(paths: list[str]) -> None:
         reports[0].to_html(report)
         write_comparison(reports, comparison)
         _take(browser, report, "audit-report", height=1100)
-        _take_part(browser, report, "audit-verdict", start="body")
+        _take_part(browser, report, "audit-verdict")
         _take(browser, comparison, "audit-comparison", height=1100)
 
 
-def _write_release(page: Path, *questions: Question) -> None:
+def _write_release(page: Path, cities: tuple[str, ...], *questions: Question) -> None:
     """Write the page of a release of the data set in the package."""
-    request = Request(1.0, questions, groups={"city": CITIES})
-    publish(PEOPLE, request).to_html(page, "Incomes in five cities")
+    title = f"Incomes in {'five' if cities == CITIES else 'three'} cities"
+    publish(PEOPLE, Request(1.0, questions, groups={"city": cities})).to_html(page, title)
 
 
 def _take(browser: Chromium, page: Path, name: str, height: int) -> None:
@@ -60,10 +61,11 @@ def _take(browser: Chromium, page: Path, name: str, height: int) -> None:
         print(f"docs/pictures/{target.name}: {width} pixels wide, {scheme}")
 
 
-def _take_part(browser: Chromium, page: Path, name: str, start: str) -> None:
-    """Take the part of a page that begins at its first element `start`."""
+def _take_part(browser: Chromium, page: Path, name: str, end: str | None = None) -> None:
+    """Take the part of a page that ends with its first element `end`, or begins at the top."""
     browser.open(page, PART_WIDTH)
-    top = browser.evaluate(f"document.querySelector('{start}').getBoundingClientRect().top")
+    bottom = f"document.querySelector('{end}').getBoundingClientRect().bottom + 12"
+    top = 0 if end is None else browser.evaluate(bottom) - PART_HEIGHT
     browser.screenshot(PICTURES / f"{name}.png", top=top, height=PART_HEIGHT)
     print(f"docs/pictures/{name}.png: {PART_WIDTH} pixels wide, light")
 

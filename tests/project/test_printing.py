@@ -26,7 +26,7 @@ SHOWN = 'x\\x1b[2J\\n\\u202e<b onclick="1">&'  # The same on one line, which can
 MEAN = Release("mean", 33299.87576, 1.0, None, 3548.74, 0.95)
 MEDIAN = Release("median", 45212.0, 0.5, None, None, 0.9, interval=(38104.25, 52000.5))
 BINS = Release("histogram", [12, 7], None, 1.0, 3, 0.95, joint_error=4, labels=("0 to 5", "5 to 10"), rho=0.5)  # fmt: skip  # noqa: E501 - one line
-MARGINS = "Margins hold with probability 0.95, not counting clamping."
+MARGINS = "Margins hold with probability 0.95, and do not cover clamped values."
 TABLE = Table(Request(1.0, [Question(["mean"], "x", 0, 9)]), (Published("x", (), (), MEAN),))
 
 

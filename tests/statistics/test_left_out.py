@@ -410,10 +410,10 @@ def test_a_row_of_the_table_has_the_remarks_about_its_own_number() -> None:
     table = publish(
         PEOPLE, Request(SURE, questions, CITIES, left_out=0.1, undeclared=True, **limit)
     )
-    margin = "the margin does not count {}rows of a person beyond those that count"
+    margin = "the margin does not cover {}rows of a person beyond those that count"
     rows = r"about 66\.66\d* % ± \S+ % of the rows are not counted"
     clamped = r"about 66\.66\d* % ± \S+ % of the values of age are clamped"
-    mean = f"{margin.format('clamping and ')}; {rows}; {clamped}"
+    mean = f"{margin.format('clamped values and ')}; {rows}; {clamped}"
     count = f"{margin.format('')}; {rows}"
     histogram = rf"{margin.format('')}; about 0\S* % ± \S+ % of the rows are not counted"
     # The last two are the persons, all of whom count, and the rows in no city.

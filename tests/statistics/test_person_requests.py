@@ -388,7 +388,7 @@ def test_the_page_says_what_people_call_persons() -> None:
     options: dict[str, Any] = {"groups": {}, "max_groups": None, "max_rows": None}
     labelled = person_request(Question(["persons"]), labels={"persons": "patients"}, **options)
     assert "Number of patients" in render_record(rehearsal(labelled).record())
-    assert labelled.uncounted == "clamping"
+    assert labelled.uncounted == "clamped values"
 
 
 def test_bounds_of_a_question_and_of_the_request_are_combined() -> None:
@@ -471,7 +471,7 @@ def test_bounds_are_said_in_words() -> None:
         only.privacy_unit
         == "one person (who); count of rows, by city, of each person at most 5 rows in all groups"
     )
-    assert only.uncounted == "clamping and rows of a person beyond those that count"
+    assert only.uncounted == "clamped values and rows of a person beyond those that count"
 
 
 # Discovered groups --------------------------------------------------------------------------------
@@ -754,11 +754,11 @@ def test_every_output_says_that_rows_without_a_value_are_left_out() -> None:
     persons = replace(values, statistics=("mean", "persons"))
     options: dict[str, Any] = {"groups": {}, "max_groups": None, "missing": "drop"}
     request = person_request(values, **options)
-    words = f"clamping, {rule} and rows of a person beyond those that count"
+    words = f"clamped values, {rule} and rows of a person beyond those that count"
     assert request.uncounted == words
     table = rehearsal(request)
-    assert f"not counting {words}." in str(table)
-    assert f"and do not count {words}" in render_record(table.record())
+    assert f"do not cover {words}." in str(table)
+    assert f"and do not cover {words}" in render_record(table.record())
     assert f"{rule} (persons counts them too)" in person_request(persons, **options).uncounted
     assert rule not in person_request(Question(["count"]), **options).uncounted
     assert rule not in replace(request, missing="error").uncounted
@@ -774,17 +774,17 @@ def test_persons_counts_people_without_a_value() -> None:
 
 def test_every_output_says_that_margins_do_not_count_rows_that_are_left_out() -> None:
     request = person_request(max_groups=2, max_rows=3)
-    words = "clamping and rows of a person beyond those that count"
+    words = "clamped values and rows of a person beyond those that count"
     assert request.uncounted == words
     table = rehearsal(request)
-    assert table.record()["margins"] == f"do not count {words}"
-    notes = {"smaller than its margin; the margin does not count " + words.partition(" and ")[2]}
+    assert table.record()["margins"] == f"do not cover {words}"
+    notes = {"smaller than its margin; the margin does not cover " + words.partition(" and ")[2]}
     assert {row["note"] for row in table.rows()} == notes
-    assert f"not counting {words}." in str(table)
-    assert f"and do not count {words}" in render_record(table.record())
+    assert f"do not cover {words}." in str(table)
+    assert f"and do not cover {words}" in render_record(table.record())
     by_row = rehearsal(Request(1.0, [Question(["count"])]))
     assert {row["note"] for row in by_row.rows()} == {"smaller than its margin"}
-    assert "not counting clamping." in str(by_row)
+    assert "do not cover clamped values." in str(by_row)
 
 
 def sensitivities(request: Request, groups: dict[Any, Any] | None = None) -> list[float]:

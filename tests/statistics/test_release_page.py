@@ -263,6 +263,16 @@ def test_groups_that_nobody_declared_are_said_to_be_found() -> None:
     assert "were not declared" not in read(EVERY_KIND["plain"]).text
 
 
+def test_the_page_says_that_numbers_by_declared_groups_leave_out_other_rows() -> None:
+    page = report.render_record(stays(labels={"hospital": "<house>"}).record())
+    assert "Rows of other groups are in no number by <house>" in Reader(page).text
+    groups: dict[str, Any]
+    for groups in ({}, {"city": "discover"}):
+        question, delta = Question(["count"], by=tuple(groups)), 1e-6 if groups else 0.0
+        request = Request(1.0, [question], groups, delta=delta)
+        assert "Rows of other groups" not in read(rehearsal(request)).text
+
+
 def test_a_page_without_any_group_says_so() -> None:
     assert text_of(releases=[]).startswith("No group could be published")
 

@@ -227,7 +227,7 @@ def _show(table: Table, *, as_json: bool) -> None:
     if not names_only:
         about += (
             f'\nWith probability {format_confidence(request.confidence)} "within" holds for '
-            f"each single number{joint_words}, not counting {request.uncounted}.{footnote}"
+            f"each single number{joint_words}. Margins do not cover {request.uncounted}.{footnote}"
         )
     console.print(terminal.prose(about))
     for sentence in table.left_out_in_words:

@@ -275,7 +275,7 @@ EXAMPLES: Final = """examples:
 
   Protect people who have several rows:
     dpnoise release visits.csv --column cost --query mean \\
-      --lower 0 --upper 500 --person patient_id --max-rows 3
+      --lower 0 --upper 300 --person patient_id --max-rows 3
 
   Check a request in TOML, then publish it as a page, paid from a ledger:
     dpnoise release request.toml --check

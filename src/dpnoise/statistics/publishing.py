@@ -62,7 +62,7 @@ class Published:
     where
         The filter of the question, in words; None for all rows.
     remarks
-        What the margin does not count, and what the number leaves out, in words.
+        What the margin does not cover, and what the number leaves out, in words.
     """
 
     column: str | None
@@ -151,7 +151,7 @@ class Table:
             for row, number in list(zip(rows, numbers, strict=True))[:_MOST_SHOWN]
         ]
         probability = format_confidence(request.confidence)
-        rule = f"hold with probability {probability}, not counting {request.uncounted}"
+        rule = f"hold with probability {probability}, and do not cover {request.uncounted}"
         cost = f"{request.cost_in_words} in all, with {request.neighbours_in_words}"
         notes = [*request.adjusted_in_words, f"{cost}. Margins {rule}.", *self.left_out_in_words]
         notes = [f"{INVENTED_PEOPLE.capitalize()}.", *notes] if self.invented else notes
@@ -211,7 +211,7 @@ class Table:
             "released_by": self.request.released_by,
             "privacy_unit": self.request.privacy_unit,
             "neighbours": f"differ by {self.request.neighbours_in_words}",
-            "margins": f"do not count {self.request.uncounted}",
+            "margins": f"do not cover {self.request.uncounted}",
             "left_out": [each.to_dict() for each in self.left_out],
             "left_out_in_words": self.left_out_in_words,
             "left_out_cost": self.request.left_out_cost,
@@ -616,10 +616,10 @@ def _publish_all(
 def _remarks(
     request: Request, left_out: Sequence[LeftOut], question: Question, statistic: str
 ) -> tuple[str, ...]:
-    """Return what the margin of a statistic does not count, and what its numbers leave out."""
+    """Return what the margin of a statistic does not cover, and what its numbers leave out."""
     rows = request.uncounted_rows(question, statistic)
-    clamping = "clamping and " if question.clamps(statistic) else ""
-    margin = [f"the margin does not count {clamping}{rows}"] if rows else []
+    clamping = "clamped values and " if question.clamps(statistic) else ""
+    margin = [f"the margin does not cover {clamping}{rows}"] if rows else []
     shares = [
         each.remark(question, statistic)
         for each in left_out

@@ -269,7 +269,7 @@ class RequestFields:
 
     @property
     def uncounted(self) -> str:
-        """What the margins do not count, in words."""
+        """What the margins do not cover, in words."""
         of_rows = (each for each in self.publish if PERSONS not in each.statistic_names)
         limited = {"max_rows": (self, *of_rows)}  # More rows do not change the number of persons.
         is_bounded = any(
@@ -277,7 +277,7 @@ class RequestFields:
             for name in PERSON_LIMITS
             for each in limited.get(name, (self, *self.publish))
         )
-        parts = ["clamping"]
+        parts = ["clamped values"]
         if self.missing == "drop" and any(each.column is not None for each in self.publish):
             also = any(PERSONS in each.statistic_names for each in self.publish)
             parts.append("rows without a value" + " (persons counts them too)" * also)
@@ -286,7 +286,7 @@ class RequestFields:
         return _join_words(parts)
 
     def uncounted_rows(self, question: Question, statistic: str) -> str:
-        """Return which rows the margin of one statistic does not count, in words; else ""."""
+        """Return which rows the margin of one statistic does not cover, in words; else ""."""
         is_dropped = self.missing == "drop" and question.column is not None
         parts = ["rows without a value"] if is_dropped else []
         unlimited = set()
