@@ -85,13 +85,16 @@ def command(report: Report) -> str:
 def home_table(reports: list[Report]) -> str:
     """Return the table of the home page: the targets that people use."""
     by_name = {report.target: report for report in reports}
-    lines = ["| library | certified ε, at least | verdict |", "|---|---|---|"]
+    titles = "library, certified ε at least, verdict, public, repeat it"
+    lines = [f"| {titles.replace(', ', ' | ')} |", "|" + "---|" * (titles.count(",") + 1)]
     for name, label in COMMON.items():
         if report := by_name.get(name):
-            version = f" {report.version}" if report.version else ""
             verdict = "**broken**" if report.broken else "not broken by these attacks"
             certified = bound_text(report.certified, report.claimed)
-            lines.append(f"| {label}{version} | {certified} | {verdict} |")
+            lines.append(
+                f"| {label} {version_of(report)} | {certified} | {verdict} "
+                f"| {publication(report)} | `{command(report)}` |"
+            )
     return "\n".join([*lines, "", *measured_on(reports)])
 
 
