@@ -14,7 +14,7 @@ CORE := tests/kernels/test_kernels.py tests/kernels/test_certified.py tests/kern
 	tests/core/test_interrupts.py tests/core/test_precision.py $(patsubst %,tests/release/test_%.py,independent mechanisms values selection parameters) \
 	tests/statistics/test_functions.py tests/cli/test_cli.py
 
-.PHONY: help setup demo test test-long test-internals test-core test-oldest test-integrations test-engines test-peers test-opendp test-torch test-browser proof proof-rocq mutants lint format figures bench errors bench-engines bench-persons bench-spark bench-gpu audit-bench audit-bugs audit-wide audit-peers audit-training false-alarms \
+.PHONY: help setup demo test test-long test-internals test-core test-oldest test-integrations test-engines test-peers test-opendp test-coming-from test-torch test-browser proof proof-rocq mutants lint format figures bench errors bench-engines bench-persons bench-spark bench-gpu audit-bench audit-bugs audit-wide audit-peers audit-training false-alarms \
 	clock attacks audits paper pictures screenshots docs docs-serve clean
 
 help:
@@ -29,6 +29,7 @@ help:
 	@echo "make test-engines  plans on a Spark of several workers and on Dask, which it installs, and on PostgreSQL; needs Java 17, and PostgreSQL's server, else its tests are skipped; takes 4 minutes"
 	@echo "make test-peers    the attacks on PyTorch, JAX, PyDP and others, which it installs first; needs 3 GB of disk for the .venv; takes 3 minutes"
 	@echo "make test-opendp   one task in OpenDP, diffprivlib and dpnoise, in .venv-opendp; needs Python, make; takes half a minute"
+	@echo "make test-coming-from  the same in Tumult Analytics and PipelineDP, too; needs Java 17, x86-64; takes 3 minutes"
 	@echo "make test-torch    tensors and device kernels; needs a CUDA device or Triton's interpreter, and PyTorch, which it installs; takes 2 minutes"
 	@echo "make test-browser  the pages and the site in a headless Chromium; needs Chromium; takes a minute"
 	@echo "make proof         the error bounds of exact release, proved by Gappa; writes docs/exact-release-proof.md's table; needs Gappa; takes 2 minutes"
@@ -111,6 +112,12 @@ test-peers: setup $(VENV)/installed-peers
 
 test-torch: setup $(VENV)/installed-opacus
 	$(BIN)/python -m pytest $(ALL_CORES) tests/tensors src/dpnoise/integrations --ignore-glob='*/integrations/diffprivlib*.py'
+
+# Both need versions of Spark or NumPy that dpnoise does not take.
+test-coming-from: test-opendp
+	$(PYTHON) -m venv .venv-tumult && .venv-tumult/bin/python -m pip install --quiet tmlt.analytics==0.21.0
+	$(PYTHON) -m venv .venv-pipelinedp && .venv-pipelinedp/bin/python -m pip install --quiet pipeline-dp==0.3.1
+	.venv-opendp/bin/python -m pytest tests/peers/test_coming_from.py
 
 test-opendp:
 	$(MAKE) --no-print-directory VENV=.venv-opendp setup .venv-opendp/installed-opendp
@@ -223,5 +230,5 @@ screenshots: setup
 	$(BIN)/python tools/make_screenshots.py $(REPORT)
 
 clean:
-	rm -rf $(VENV) .venv-oldest .venv-opendp .venv-smartnoise .mypy_cache .ruff_cache .pytest_cache .hypothesis dist site demo-pages paper
+	rm -rf $(VENV) .venv-oldest .venv-opendp .venv-smartnoise .venv-tumult .venv-pipelinedp .mypy_cache .ruff_cache .pytest_cache .hypothesis dist site demo-pages paper
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,7 +1,10 @@
-"""One task in dpnoise, OpenDP and diffprivlib, with the code of docs/coming-from.md."""
+"""One task in dpnoise and four other libraries, with the code of docs/coming-from.md."""
 
+import json
+import os
 import re
 import runpy
+import subprocess
 import sys
 import warnings
 from collections import Counter, defaultdict
@@ -22,7 +25,35 @@ opendp = pytest.mark.skipif(
     _NEEDED is None or version("polars") != _NEEDED[1],
     reason=f"OpenDP takes {_NEEDED and _NEEDED[0]}, and no other: make test-opendp",
 )
-LIBRARIES = ("dpnoise", pytest.param("OpenDP", marks=opendp), "diffprivlib")
+# Libraries with an environment of their own, and what the code of the page leaves to the reader.
+SPARK = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+"""
+COLLECTED = """
+numbers, averages = (dict(map(tuple, table.collect())) for table in (counts, means))
+published = {clinic: (numbers[clinic], averages[clinic]) for clinic in clinics}
+"""
+PRINTED = """
+import json
+print(json.dumps({key: list(both) for key, both in published.items()}))
+"""
+ELSEWHERE = {
+    "Tumult Analytics": (ROOT / ".venv-tumult", SPARK, COLLECTED),
+    "PipelineDP": (ROOT / ".venv-pipelinedp", "", ""),
+}
+LIBRARIES = (
+    "dpnoise",
+    pytest.param("OpenDP", marks=opendp),
+    "diffprivlib",
+    *(
+        pytest.param(
+            library,
+            marks=pytest.mark.skipif(not place.exists(), reason="see make test-coming-from"),
+        )
+        for library, (place, *_) in ELSEWHERE.items()
+    ),
+)
 Published = dict[str, tuple[float, float]]
 
 
@@ -39,6 +70,8 @@ def _visits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def publish(library: str, epsilon: float) -> Published:
     """Return the result of the page's code for a library, with a given epsilon."""
     blocks = page_blocks.code("coming-from.md")
+    if library in ELSEWHERE:
+        return publish_elsewhere(library, f"{blocks['']}\nepsilon = {epsilon}\n", blocks[library])
     names: dict[str, Any] = {}
     exec(blocks[""], names)  # noqa: S102 - ours
     names["epsilon"] = epsilon
@@ -47,6 +80,19 @@ def publish(library: str, epsilon: float) -> Published:
         exec(blocks[library], names)  # noqa: S102 - ours
     results: Published = names["published"]
     return results
+
+
+def publish_elsewhere(library: str, given: str, code: str) -> Published:
+    """Run the code in the library's own environment."""
+    place, before, after = ELSEWHERE[library]
+    python = str(place / "bin" / "python")
+    run = subprocess.run(
+        [python, "-c", f"{given}{before}{code}{after}{PRINTED}"],
+        env={**os.environ, "PYSPARK_PYTHON": python},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    last_line = run.stdout.splitlines()[-1]
+    return {key: (number, mean) for key, (number, mean) in json.loads(last_line).items()}
 
 
 def rows() -> list[tuple[str, str, float]]:

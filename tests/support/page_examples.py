@@ -134,10 +134,10 @@ def run_command(command: str, folder: Path, env: Mapping[str, str]) -> tuple[str
 def check_commands(page: Path, folder: Path) -> None:
     """Run the commands of a page, and compare their outputs with those that it shows.
 
-    Numbers may differ, but not the margins of counts, nor those of commands without noise. A line of three dots stands for the rest of
-    an output. A command that prints an error shows it, and prints nothing else. A block of Python
-    without a prompt, of TOML or JSON, is the file that the line before it names. The commands run
-    in a folder that has `examples` in it.
+    Numbers may differ, but not the margins of counts, nor any number of a command without noise. A
+    line of three dots stands for the rest of an output. A command that prints an error shows it,
+    and prints nothing else. A block of Python without a prompt, of TOML or JSON, is the file that
+    the line before it names. The commands run in a folder that has `examples` in it.
     """
     text, root = page.read_text(), Path(__file__).parents[2]
     (folder / "examples").symlink_to(root / "examples")
