@@ -210,10 +210,7 @@ def test_the_other_tests_name_the_page_of_a_block_that_exists(
 
 # The widest lines that a reader types; outputs are as wide as their programs print them.
 WIDEST_LINE = {"python": 88, "sh": 80, "console": 80, "": 80}
-PAGES_WITH_WIDER_PYTHON = [
-    f"docs/{name}.md"
-    for name in ("budgets", "gpu", "library-authors", "persons", "publishing", "quickstart")
-]
+PAGES_WITH_WIDER_PYTHON = [f"docs/{name}.md" for name in ("gpu", "publishing", "quickstart")]
 
 
 def typed_lines(block: Block) -> list[str]:
