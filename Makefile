@@ -42,7 +42,7 @@ help:
 	@echo "make bench-persons bounding persons compared with the same by hand in SQL; writes a table of docs/performance.md; needs a quiet machine; takes 6 minutes"
 	@echo "make bench-spark   the same on a Spark of two workers; writes a table of docs/performance.md; needs Java 17, a quiet machine; takes 17 minutes"
 	@echo "make bench-gpu     releases, DP-SGD and searches on a GPU; prints tables of docs/performance.md, dp-sgd-design.md and attacks.md; needs a CUDA device; takes ten minutes"
-	@echo "make audit-bench   audits of the mechanisms that DP-Sniper was measured on; writes a table of docs/audit-measurements.md; needs a quiet machine; takes 7 minutes"
+	@echo "make audit-bench   audits of the mechanisms that DP-Sniper was measured on; writes a table of docs/dp-sniper.md; needs a quiet machine; takes 7 minutes"
 	@echo "make audit-wide    audits of outputs with many parts, next to a logistic regression; writes a table of docs/audit-measurements.md; needs Python, make; takes 10 minutes"
 	@echo "make audit-bugs    audits of bugs that people make; writes a table of docs/audit-measurements.md; needs Python, make; takes two minutes"
 	@echo "make audit-peers   audits of mechanisms of other libraries and our own; writes a table of docs/audit-measurements.md; needs the peers, which it installs; takes 2 minutes"

@@ -28,7 +28,7 @@ from dpnoise.auditing.wording import bound_text
 from dpnoise.cli.terminal import progress_bar
 
 ROOT: Final = Path(__file__).parent.parent
-PAGE: Final = ROOT / "docs" / "audit-measurements.md"
+PAGE: Final = ROOT / "docs" / "dp-sniper.md"
 RESULTS: Final = ROOT / "benchmarks" / "results" / "audits"  # One file for each architecture.
 TENTH: Final = 10
 RUNS: Final = 3

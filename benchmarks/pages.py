@@ -1,5 +1,6 @@
 """Write the tables of the README and docs/performance.md from the stored results."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -71,7 +72,7 @@ def readme_table(results: list[Results]) -> str:
     """Return the README's table of speeds over those of peers, for each architecture."""
     _, _, peers = README_ROWS[0]
     lines = [
-        _row("exact Laplace release, times as fast as", *peers),
+        _row("speed of an exact Laplace release, over that of", *peers),
         "|" + "---|" * (1 + len(peers)),
     ]
     for stored in results:
@@ -82,7 +83,8 @@ def readme_table(results: list[Results]) -> str:
                 _format_speed(our_time, _time_of(stored, row)) for row in rows_of_peers.values()
             )
             lines.append(_row(f"{description}, {stored['architecture']}", *speeds))
-    return "\n".join([*lines, "", *(measured_on(stored) for stored in results)])
+    lines += ["", "`make bench`:", *(measured_on(stored) for stored in results)]
+    return "\n".join(lines)
 
 
 def _time_of(results: Results, row: tuple[str, str]) -> float | None:
@@ -97,7 +99,7 @@ def _format_speed(ours: float, theirs: float | None) -> str:
     if theirs is None:
         return _NOT_MEASURED
     speed = theirs / ours
-    return f"{speed:.1f}" if speed < _FEW_TIMES else f"{speed:,.0f}"
+    return f"{speed:.1f}" if speed < _FEW_TIMES else f"{math.floor(speed):,}"
 
 
 def full_tables(results: list[Results]) -> str:

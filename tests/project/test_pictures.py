@@ -57,7 +57,7 @@ def test_exact_releases_are_on_the_grid_and_never_certain() -> None:
 def test_the_page_states_the_grid_and_the_guarantee() -> None:
     page = (ROOT / "docs/guess.md").read_text()
     assert "multiple of its grid, 2⁻²⁰" in page
-    assert f"more than {100 * math.e / (1 + math.e):.0f} % of the time" in page
+    assert f"e/(e + 1) of the cases: {100 * math.e / (1 + math.e):.0f} %" in page
     assert f"right in {100 - 50 * math.exp(-0.5):.0f} % of the cases" in page
 
 
