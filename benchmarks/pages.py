@@ -83,7 +83,7 @@ def readme_table(results: list[Results]) -> str:
                 _format_speed(our_time, _time_of(stored, row)) for row in rows_of_peers.values()
             )
             lines.append(_row(f"{description}, {stored['architecture']}", *speeds))
-    lines += ["", "`make bench`:", *(measured_on(stored) for stored in results)]
+    lines += ["", "Printed by `make bench`.", *(measured_on(stored) for stored in results)]
     return "\n".join(lines)
 
 

@@ -1,64 +1,56 @@
 """Take the screenshots of the docs: `python tools/make_screenshots.py [reports.json]`.
 
-`dpnoise audit --all --json reports.json` writes the reports; without them, a few audits are run.
-The screenshots show the page of a release, the first report, and a comparison of all reports.
+`dpnoise audit --all --json reports.json` writes the reports; without them, one audit is run. The
+screenshots show the page of the request in docs/publishing.md, that of the README's command, and
+the first report.
 """
 
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from chromium import Chromium
 
+from dpnoise import cli
 from dpnoise.auditing import audit
-from dpnoise.auditing.report import read_list, write_comparison
-from dpnoise.statistics import Question, Request, publish
+from dpnoise.auditing.report import read_list
 
-PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
-PEOPLE = Path(__file__).parent.parent / "src" / "dpnoise" / "cli" / "people.csv"
-CITIES = ("dublin", "cork", "limerick", "galway", "waterford")
-CITIES_IN_README = ("cork", "dublin", "galway")
-TARGETS = ("numpy.laplace", "paper.laplace", "dpnoise.laplace", "dpnoise.release")
+DOCS = Path(__file__).parent.parent / "docs"
+PICTURES = DOCS / "pictures"
+# The release of the README.
+MEANS = """
+--column income --query mean --lower 0 --upper 200000 --epsilon 1
+--group-by city=cork,dublin,galway
+"""
 DESKTOP, PHONE = 1000, 380
 # The README shows two parts of pages side by side, at about half this size.
 PART_WIDTH, PART_HEIGHT = 720, 370
 
 
 def main(paths: list[str]) -> None:
-    """Take each page on a desktop in light mode and on a phone in dark mode, and two parts."""
-    income = Question(["mean"], "income", lower=0, upper=200_000, by=("city",))
-    incomes = replace(income, statistics=["mean", "median"])
-    ages = Question(["histogram"], "age", edges=(0, 30, 40, 50, 65, 120))
+    """Take pages on a desktop in light mode and on a phone in dark mode, and parts of pages."""
+    reports = [report for path in paths for report in read_list(path)]
     with tempfile.TemporaryDirectory() as folder, Chromium() as browser:
-        published, short = Path(folder, "published.html"), Path(folder, "short.html")
-        _write_release(published, CITIES, incomes, ages)
-        _write_release(short, CITIES_IN_README, income)
-        _take(browser, published, "published-page", height=1100)
-        _take_part(browser, short, "published-numbers", end=".numbers")
-    reports_of_files = [report for path in paths for report in read_list(path)]
-    reports = reports_of_files or [audit(target, epsilon=1.0) for target in TARGETS]
-    with tempfile.TemporaryDirectory() as folder, Chromium() as browser:
-        report, comparison = Path(folder, "report.html"), Path(folder, "comparison.html")
-        reports[0].to_html(report)
-        write_comparison(reports, comparison)
-        _take(browser, report, "audit-report", height=1100)
-        _take_part(browser, report, "audit-verdict")
-        _take(browser, comparison, "audit-comparison", height=1100)
+        page, request = Path(folder, "page.html"), Path(folder, "request.toml")
+        write_page = ["--sample", "--html", str(page), "--force"]
+        tutorial = (DOCS / "publishing.md").read_text()
+        request.write_text(tutorial.split("\n```toml\n")[1].split("\n```\n")[0])
+        cli.main(["release", str(request), *write_page])
+        screens = {"desk": (DESKTOP, "light"), "phone": (PHONE, "dark")}
+        _take(browser, page, "published-page", screens)
+        cli.main(["release", *MEANS.split(), *write_page])
+        _take_part(browser, page, "published-numbers", end=".numbers")
+        report = reports[0] if reports else audit("numpy.laplace", epsilon=1.0)
+        report.to_html(page)
+        _take(browser, page, "audit-report", {"desk": (DESKTOP, "light")})
+        _take_part(browser, page, "audit-verdict")
 
 
-def _write_release(page: Path, cities: tuple[str, ...], *questions: Question) -> None:
-    """Write the page of a release of the data set in the package."""
-    title = f"Incomes in {'five' if cities == CITIES else 'three'} cities"
-    publish(PEOPLE, Request(1.0, questions, groups={"city": cities})).to_html(page, title)
-
-
-def _take(browser: Chromium, page: Path, name: str, height: int) -> None:
-    for width, scheme, suffix in ((DESKTOP, "light", "desk"), (PHONE, "dark", "phone")):
+def _take(browser: Chromium, page: Path, name: str, screens: dict[str, tuple[int, str]]) -> None:
+    for suffix, (width, scheme) in screens.items():
         browser.open(page, width, scheme=scheme)
-        target = PICTURES / f"{name}-{suffix}.png"
-        browser.screenshot(target, height=height)
-        print(f"docs/pictures/{target.name}: {width} pixels wide, {scheme}")
+        browser.screenshot(PICTURES / f"{name}-{suffix}.png", height=1100)
+        print(f"docs/pictures/{name}-{suffix}.png: {width} pixels wide, {scheme}")
 
 
 def _take_part(browser: Chromium, page: Path, name: str, end: str | None = None) -> None:
