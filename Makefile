@@ -155,6 +155,7 @@ figures:
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.noise
 
 # OpenDP takes one version of Polars, and SmartNoise SQL an older OpenDP: each has an environment of its own.
 errors: $(VENV)/installed-bench
@@ -191,6 +192,7 @@ audit-training: setup $(VENV)/installed-opacus
 	$(BIN)/python -m benchmarks.canaries --ceilings
 	$(BIN)/python -m benchmarks.canaries --controls
 	$(BIN)/python -m benchmarks.canaries
+	$(BIN)/python examples/dp_sgd.py
 
 # One kind of output is audited with trees.
 false-alarms: setup $(VENV)/installed-learning
@@ -198,6 +200,7 @@ false-alarms: setup $(VENV)/installed-learning
 
 # Status 1 says that a leak was found, or that one planted on purpose was not.
 clock: setup
+	$(BIN)/python -m benchmarks.clock --conversions
 	$(BIN)/python -m benchmarks.clock
 
 attacks: $(VENV)/installed-test $(VENV)/installed-peers

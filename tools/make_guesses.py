@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from marks import measured_with, write_between_marks
 
 import dpnoise
 from dpnoise.auditing.attacks.mironov import NUMPY, has_uniform
 
 DATA: Final = Path(__file__).parent.parent / "docs" / "assets" / "guesses.js"
+PAGE: Final = DATA.parents[1] / "guess.md"
 RELEASES: Final = 400
 PRECISION: Final = 53  # Bits of NumPy's uniforms.
 
@@ -61,7 +63,11 @@ def main() -> None:
     lines = "".join(f"  {name}: {json.dumps(rows)},\n" for name, rows in games.items())
     about = "// Written by `make pictures`. Each row: secret, release, attacker's guess, certain."
     DATA.write_text(f"{about}\nconst GUESSES = {{\n{lines}}};\n")
-    print(f"Wrote {DATA.name}.")
+    machine = (
+        f"`make pictures` made the releases, {RELEASES} of each kind, on {measured_with('numpy')}."
+    )
+    write_between_marks(PAGE, "machine", machine)
+    print(f"Wrote {DATA.name} and the machine into {PAGE.name}.")
 
 
 if __name__ == "__main__":

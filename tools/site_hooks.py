@@ -60,7 +60,7 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
     """Redirect links that leave docs/ to those pages, and rank the page for the search."""
     path = page.file.src_uri
-    boost = 0.01 if path.startswith("api/") else SEARCH_BOOSTS.get(path, 1.0)
+    boost = 0.0002 if path.startswith("api/") else SEARCH_BOOSTS.get(path, 1.0)
     page.meta.setdefault("search", {"boost": boost})
 
     def redirect(link: re.Match[str]) -> str:
