@@ -1,6 +1,7 @@
 """Demonstrate dpnoise: publish, attack, race and audit (`make demo`)."""
 
 import csv
+import math
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -36,7 +37,7 @@ def publish() -> None:
         bar = "█" * round(BAR * published / most)
         table.add_row(city, f"[dim]{count}", f"[bold]{published}", f"[cyan]{bar}")
     console.print(table)
-    margin = f"{mechanism.error(0.95) + 0.5:.1f}"  # Rounding to an integer adds at most 0.5.
+    margin = math.floor(mechanism.error(0.95) + 0.5)  # Rounding to an integer adds at most 0.5.
     console.print(
         f"\nEach is within {margin} of the secret with probability 0.95. The guarantee holds\n"
         "for the code that runs: each output is distributed as if computed in real\n"
@@ -132,7 +133,7 @@ def main() -> None:
         show()
     console.rule("[bold]next", align="left")
     console.print(
-        "README.md              the five lines that do this\n"
+        "docs/publishing.md     publish a table of your own file\n"
         "docs/exact-release.md  why the guarantee holds, and what timing reveals\n"
         "docs/auditing.md       audit your own: dpnoise audit module:function --epsilon 1\n"
         "docs/attacks.md        every attack, and what it breaks\n"
