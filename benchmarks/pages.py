@@ -72,7 +72,7 @@ def readme_table(results: list[Results]) -> str:
     """Return the README's table of speeds over those of peers, for each architecture."""
     _, _, peers = README_ROWS[0]
     lines = [
-        _row("speed of an exact Laplace release, over that of", *peers),
+        _row("exact Laplace release, times the speed of", *peers),
         "|" + "---|" * (1 + len(peers)),
     ]
     for stored in results:

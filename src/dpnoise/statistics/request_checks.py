@@ -73,6 +73,8 @@ def check_fields(request: RequestFields) -> None:
     request.largest_margin  # noqa: B018 - raises for a rule of another form
     _check_groups(request)
     _check_undeclared(request)
+    if isinstance(request.left_out, bool):
+        reject("left_out", request.left_out, "be a share of the budget, such as 0.1")
     if request.left_out is not None:
         check_probability("left_out", request.left_out)
     _check_person(request)

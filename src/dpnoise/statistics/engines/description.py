@@ -90,7 +90,8 @@ class Files:
             if not is_allowed and not (name == "quote" and not character):
                 reject(name, character, "be one ASCII character other than a newline")
         if self.delimiter == self.decimal:
-            reject("delimiter", self.delimiter, "differ from the decimal character: use ';'")
+            advice = "if the file has commas for both, write it again with semicolons"
+            reject("delimiter", self.delimiter, f"differ from the decimal character: {advice}")
         if self.delimiter == self.quote:
             reject("delimiter", self.delimiter, "differ from the quote")
         _check_hive(self.hive)
