@@ -481,6 +481,12 @@ def test_a_check_says_that_the_number_of_rows_is_an_assumption(run: Run) -> None
     assert "assume" not in run("release", *MEAN, "--check")[1]
 
 
+def test_a_check_quotes_a_group_with_a_comma(run: Run) -> None:
+    groups = 'city=cork,"Süd, alt",galway'
+    printed = run("release", "--query", "count", "--group-by", groups, "--check")[1]
+    assert 'groups of city: cork, "Süd, alt", galway\n' in printed
+
+
 def test_a_check_of_rows_says_what_to_do_if_people_have_several(run: Run) -> None:
     hint = "If people have several rows, say which column identifies them: --person."
     assert hint in " ".join(run("release", *MEAN, "--check")[1].split())

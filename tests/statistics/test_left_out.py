@@ -29,7 +29,7 @@ from dpnoise.core.errors import ArgumentError, BudgetError
 from dpnoise.release.discrete import DiscreteLaplaceMechanism
 from dpnoise.statistics import Question, Request, create_ledger, load_request, open_ledger, publish
 from dpnoise.statistics.engines import Files
-from dpnoise.statistics.left_out import LeftOut, Noisy, left_out_share
+from dpnoise.statistics.left_out import LeftOut, Noisy, clamped_share, left_out_share
 from dpnoise.statistics.publishing import Table
 from dpnoise.statistics.queries import Count
 from dpnoise.statistics.report import render_record, request_toml
@@ -611,3 +611,35 @@ def test_a_request_in_toml_estimates_what_is_left_out(tmp_path: Path) -> None:
     assert load_request(path).request == request
     older = {name: part for name, part in table.record().items() if "left_out" not in name}
     assert "66.66" not in render_record(older)
+
+
+def test_margins_cover_whatever_the_noise_within_its_errors() -> None:
+    """Counts without noise are 0 <= counted <= all rows, but noisy counts may not be."""
+    request = Request(1.0, [MEAN_AGE], CITIES, left_out=0.1)
+    everything, counted, values = request.hidden_counts().values()
+    both = single_confidence(0.95, 2)
+    error, part_error = everything.error(both), counted.error(both)
+    value_error = values.error(both)
+    rng = np.random.default_rng()
+    for _ in range(2_000):
+        rows = int(rng.integers(1, 400))
+        part = int(rng.integers(0, rows + 1))
+        outside = int(rng.integers(0, part + 1))
+        noise = rng.choice([-1, -0.5, 0, 1], size=4) * [error, part_error, value_error, value_error]
+        in_all, in_part, inside, beyond = np.trunc(noise).astype(int).tolist()
+        share = left_out_share(
+            Noisy(everything, [rows + in_all]), Noisy(counted, [part + in_part]), 0.95
+        )
+        assert abs(share.value - (1 - part / rows)) <= share.margin
+        clamped = clamped_share(Noisy(values, [part - outside + inside, outside + beyond]), 0.95)
+        if part:
+            assert abs(clamped.value - outside / part) <= clamped.margin
+        assert min(share.margin, clamped.margin) > 1e-3, "the noise is seen"
+
+
+def test_a_negative_count_leaves_no_margin_of_nothing() -> None:
+    (*_, values) = Request(1.0, [MEAN_AGE], CITIES, left_out=0.1).hidden_counts().values()
+    error = values.error(single_confidence(0.95, 2))
+    share = clamped_share(Noisy(values, [5_000, -math.ceil(error) - 1]), 0.95)
+    assert share.value == 0
+    assert share.margin == pytest.approx(error / 5_000, rel=0.1)

@@ -140,7 +140,8 @@ def _explain_columns(request: Request) -> Iterator[str]:
         yield f"\n{escape_text(name)} = {escape_text(text)}"
     for column, keys in request.groups.items():
         if not isinstance(keys, str):
-            yield f"\ngroups of {escape_text(column)}: {escape_text(', '.join(map(str, keys)))}"
+            names = (f'"{key}"' if "," in str(key) else str(key) for key in keys)
+            yield f"\ngroups of {escape_text(column)}: {escape_text(', '.join(names))}"
     for discovery in request.discoveries():
         rule = discovery.describe_rule(request.confidence)
         yield f"\ngroups of {escape_text(discovery.subject)}: {rule}"

@@ -238,10 +238,18 @@ class Share:
 
 
 def left_out_share(everything: Noisy, counted: Noisy, confidence: float) -> Share:
-    """Return the share of rows that do not count, with a margin for the noise of both counts."""
+    """Return the share of rows that do not count, with a margin for the noise of both counts.
+
+    The exact numbers have 0 <= part <= rows. If the noisy ones have not, the nearest that have are
+    taken, else the margin would vanish. While the exact numbers are within the errors of the noisy
+    ones, they are within those of the nearest, too: of `part`, within the larger of both.
+    """
     both = single_confidence(confidence, 2)
     (rows,), (part,) = everything.counts, counted.counts
     error, part_error = everything.query.error(both), counted.query.error(both)
+    rows, part = max(rows, 0), max(part, 0)
+    if part > rows:
+        part, part_error = rows, max(error, part_error)
     value = 1 - part / rows if rows > 0 else 0.0
     low = 1 - (part + part_error) / (rows - error) if rows > error else 0.0
     high = 1 - max(part - part_error, 0) / (rows + error) if rows + error > 0 else 1.0
@@ -249,8 +257,11 @@ def left_out_share(everything: Noisy, counted: Noisy, confidence: float) -> Shar
 
 
 def clamped_share(noisy: Noisy, confidence: float) -> Share:
-    """Return the share of values outside of their bounds, with a margin for the noise."""
-    inside, outside = noisy.counts
+    """Return the share of values outside of their bounds, with a margin for the noise.
+
+    Exact counts are not negative, so the nearest counts that are not are as close to them.
+    """
+    inside, outside = (max(count, 0) for count in noisy.counts)
     error = noisy.query.error(single_confidence(confidence, 2))
 
     def share(part: float, rest: float, default: float) -> float:
