@@ -481,6 +481,19 @@ def test_a_check_says_that_the_number_of_rows_is_an_assumption(run: Run) -> None
     assert "assume" not in run("release", *MEAN, "--check")[1]
 
 
+def test_a_check_shows_the_margin_of_what_is_left_out(run: Run) -> None:
+    """All values are within the bounds and all rows count, so a share is within it, mostly."""
+    words = "If nothing is left out, they are within "
+    few = ["--person", "name", "--max-rows", 3]
+    margins = []
+    for options in ([], few):
+        out = run("release", *MEAN, *options, "--left-out", "--check", "--rows", 500)[1]
+        margins.append(float(re.findall(f"{words}([0-9.]+) %", " ".join(out.split()))[0]))
+    assert 0 < margins[0] < margins[1] <= 100
+    assert words not in run("release", *MEAN, "--left-out", "--check")[1]
+    assert words not in run("release", *MEAN, "--check", "--rows", 500)[1]
+
+
 def test_a_check_quotes_a_group_with_a_comma(run: Run) -> None:
     groups = 'city=cork,"Süd, alt",galway'
     printed = run("release", "--query", "count", "--group-by", groups, "--check")[1]

@@ -9,7 +9,7 @@ from dpnoise.cli import terminal
 from dpnoise.core.errors import ArgumentError
 from dpnoise.core.safe_text import escape_text, format_confidence
 from dpnoise.statistics.digits import format_margin
-from dpnoise.statistics.left_out import ESTIMATES
+from dpnoise.statistics.left_out import ESTIMATES, LeftOut, Noisy
 from dpnoise.statistics.queries import Mean, Variance
 from dpnoise.statistics.requests import Discovery, Question, Request
 from dpnoise.statistics.results import NO_INFORMATION, Release
@@ -108,7 +108,7 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
     for text in _explain_columns(request):
         console.print(terminal.prose(text))
     if request.left_out_cost is not None:
-        console.print(terminal.prose(f"\n{request.left_out_cost} {ESTIMATES}."))
+        console.print(terminal.prose(_explain_estimates(request, rows_in_group)))
     if request.consistent:
         before = "Margins are those before the adjustment, which makes most of them smaller."
         sentences = [*request.adjusted_in_words, before]
@@ -123,6 +123,23 @@ def explain(request: Request, rows_in_group: int | None, tolerance: Tolerance | 
     )
     console.print(terminal.prose(summary))
     return request
+
+
+def _explain_estimates(request: Request, rows_in_group: int | None) -> str:
+    """Return what estimates the rows and values left out, and its margin where there are none."""
+    text = f"\n{request.left_out_cost} {ESTIMATES}."
+    if rows_in_group is None or request.discovered:
+        return text
+    queries, margins = request.hidden_counts(), []
+    for coverage in request.coverage:
+        rows = rows_in_group * (len(request.keys(coverage.members[0][0])) if coverage.by else 1)
+        noisy = {
+            question: Noisy(queries[question], [rows] if question.column is None else [rows, 0])
+            for question in coverage.questions
+        }
+        margins += LeftOut.of(coverage, noisy, request.confidence).margins
+    margin = format_margin(100 * max(margins))
+    return f"{text} If nothing is left out, they are within {margin} %."
 
 
 def _filters(request: Request) -> list[str]:

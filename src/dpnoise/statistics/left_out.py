@@ -297,6 +297,12 @@ class LeftOut:
         names = coverage.members, coverage.subject, coverage.by, coverage.where
         return cls(*names, rows, tuple(clamped))
 
+    @property
+    def margins(self) -> list[float]:
+        """The margins of all shares."""
+        shares = [self.rows, *(share for _, share in self.clamped)]
+        return [share.margin for share in shares if share is not None]
+
     def describe(self, *, is_only: bool) -> str:
         """Return a sentence, which names the statistics unless there is only one table."""
         sentence = self._words(self.clamped)
