@@ -35,7 +35,7 @@ help:
 	@echo "make proof         the error bounds of exact release, proved by Gappa; writes docs/exact-release-proof.md's table; needs Gappa; takes 2 minutes"
 	@echo "make proof-rocq    some of these proofs checked by Rocq; needs coq, libcoq-gappa; takes ten minutes"
 	@echo "make mutants       plants errors, one at a time, in the lines that decide sensitivities, bounds and scales, and lists those that no test finds; needs Python, make; takes 45 minutes"
-	@echo "make figures       every measurement below, one after the other; an error in one does not stop the others; needs what they need; takes four hours"
+	@echo "make figures       every target that measures, proves or draws, one after the other; an error in one does not stop the others; needs what they need; takes four hours"
 	@echo "make bench         speed and memory, side by side with the peers; writes tables of the README and of docs/performance.md; needs a quiet machine; takes 6 minutes"
 	@echo "make errors        how far statistics are off beside the peers', of which some get environments of their own; writes tables of docs/accuracy.md; needs Python, make; takes 8 minutes"
 	@echo "make bench-engines exact integers beside plain queries of DuckDB and Polars; writes a table of docs/performance.md; needs a quiet machine; takes 12 minutes"

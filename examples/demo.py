@@ -139,7 +139,7 @@ def main() -> None:
         "docs/attacks.md        every attack, and what it breaks\n"
         "docs/paper.md          the paper, checked: make paper\n"
         "make test              the tests\n"
-        "make bench             every figure, measured here"
+        "make bench             the speeds, measured here"
     )
 
 

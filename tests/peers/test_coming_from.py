@@ -25,7 +25,7 @@ opendp = pytest.mark.skipif(
     _NEEDED is None or version("polars") != _NEEDED[1],
     reason=f"OpenDP takes {_NEEDED and _NEEDED[0]}, and no other: make test-opendp",
 )
-# Libraries with an environment of their own, and what the code of the page leaves to the reader.
+# Libraries that need other environments, and what the code of the page leaves to the reader.
 SPARK = """
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()

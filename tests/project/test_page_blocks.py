@@ -46,7 +46,7 @@ PAGE_WITH_OUTPUT = "docs/harden-diffprivlib.md"
 
 # Blocks that no test runs, by page and first line, and why.
 MAKE = "test_project.py compares the targets with those of the Makefile"
-ELSEWHERE = "make test-coming-from runs it in an environment of its own, which CI does not install"
+ELSEWHERE = "make test-coming-from runs it in another environment, which CI does not install"
 INSTALL = "installs packages from a network"
 PART = "shows a part of the output above; chance orders its rows"
 OF_PYTEST = "tests/integrations/test_pytest_fixture.py runs a suite with this plugin"
